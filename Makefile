@@ -1,0 +1,49 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Many small tests: two processes of one thread each beat one process of two threads.
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
+
+.PHONY: demo test test-slow lint docs bench clean
+
+demo: $(VENV)/.base
+	$(BIN)/tangentkit run surrogate --scale quick
+
+test: lint
+	$(PYTEST) -n auto -m "not slow"
+
+test-slow: $(VENV)/.test
+	$(PYTEST) -m slow
+
+lint: $(VENV)/.test
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+docs: $(VENV)/.docs
+	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
+	@echo "open docs/_build/html/index.html"
+
+bench: $(VENV)/.test
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) docs/_build build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# One stamp for each set of packages; a changed pyproject.toml or constraints.txt installs again.
+$(VENV)/.base: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) -e .
+	@touch $@
+
+$(VENV)/.test: $(VENV)/.base
+	$(PIP) -e ".[test]"
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.base
+	$(PIP) -e ".[docs]"
+	@touch $@

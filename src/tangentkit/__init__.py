@@ -1,0 +1,3 @@
+"""tangentkit: the kernels that neural networks carry."""
+
+__version__ = "0.1.0"

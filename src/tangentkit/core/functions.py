@@ -1,0 +1,222 @@
+"""A module as a function: (parameters, batch) -> outputs (n, c), at a snapshot of its state."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from tangentkit.core.batches import Batch, tensors
+from tangentkit.core.errors import InputError, ModelError, NumericalError
+from tangentkit.core.parameters import Selection, select_parameters
+
+Forward = Callable[[nn.Module, Batch], Tensor]
+"""A rule (model, batch) -> (n, c) for models with other inputs or outputs."""
+
+
+def call(module: nn.Module, batch: Batch) -> Tensor:
+    """The module on a batch: a dict gives keyword arguments, a tuple or list positional ones."""
+    if isinstance(batch, dict):
+        return module(**batch)
+    return module(*batch) if isinstance(batch, (tuple, list)) else module(batch)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelFunction:
+    """f(params, batch) of shape (n, c), with everything else of the module as it was at the snapshot.
+
+    Later training of the module changes nothing here: parameters and buffers are copies, and the modes of
+    all submodules are put back for the time of a call.
+    """
+
+    module: nn.Module
+    """The user's module; it lends its code and is never left changed."""
+    forward: Forward
+    """How the module is called."""
+    params: dict[str, Tensor]
+    """The selected parameters."""
+    frozen: dict[str, Tensor]
+    """The other parameters."""
+    buffers: dict[str, Tensor]
+    """The buffers."""
+    modes: dict[str, bool]
+    """`training` of every submodule."""
+
+    def __call__(self, params: dict[str, Tensor], batch: Batch) -> Tensor:
+        """The outputs (n, c) for given values of the selected parameters.
+
+        Raises:
+            ModelError: the output is not a tensor of shape (n, c).
+        """
+        adapter = _Adapter(self.module, self.forward)
+        # A call may write to buffers (a counter, say): it gets copies to write to.
+        buffers = {name: value.clone() for name, value in self.buffers.items()}
+        state = {f"module.{name}": value for name, value in (buffers | self.frozen | params).items()}
+        with _modes(self.module, self.modes):
+            outputs = torch.func.functional_call(adapter, state, (batch,))
+        return check_outputs(outputs, tensors(batch)[0].shape[0])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the selected parameters."""
+        return next(iter(self.params.values())).dtype
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the selected parameters."""
+        return next(iter(self.params.values())).device
+
+
+def snapshot(module: nn.Module, *, params: Selection = None, forward: Forward | None = None) -> ModelFunction:
+    """The function of a module now, detached from whatever happens to the module later.
+
+    Args:
+        module: in evaluation mode as far as samples would otherwise see each other or chance.
+        params: which parameters are the function's argument (see `select_parameters`).
+        forward: (model, batch) -> (n, c); by default the module is called with the batch.
+
+    Raises:
+        ModelError: a layer is in a mode in which outputs are random or depend on other samples; or the
+            selected parameters differ in dtype or device.
+        NumericalError: a parameter or buffer is not finite.
+
+    Example:
+        >>> f = snapshot(nn.Linear(3, 2))
+        >>> f(f.params, torch.zeros(5, 3)).shape
+        torch.Size([5, 2])
+    """
+    check_evaluation_mode(module)
+    chosen = select_parameters(module, params)
+    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
+    for name, value in state.items():
+        if value.is_floating_point() and not value.isfinite().all():
+            raise NumericalError(
+                f"{name} is not finite", hint="look for a diverged training run or a bad checkpoint"
+            )
+    kinds = {(p.dtype, p.device) for p in chosen.values()}
+    if len(kinds) > 1:
+        words = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
+        raise ModelError(
+            "parameters are mixed", expected="one dtype and device", got=words, hint="model.to(...)"
+        )
+    copies = {name: value.detach().clone() for name, value in state.items()}
+    buffers = {name: copies[name] for name, _ in module.named_buffers()}
+    return ModelFunction(
+        module=module,
+        forward=forward or call,
+        params={name: copies[name] for name in chosen},
+        frozen={name: value for name, value in copies.items() if name not in chosen and name not in buffers},
+        buffers=buffers,
+        modes={name: child.training for name, child in module.named_modules()},
+    )
+
+
+def check_evaluation_mode(module: nn.Module) -> None:
+    """Refuses layers whose mode makes outputs random or lets samples of a batch see each other.
+
+    Raises:
+        ModelError: naming the layer.
+    """
+    for name, child in module.named_modules():
+        if not child.training:
+            continue
+        batch_statistics = isinstance(child, nn.modules.batchnorm._BatchNorm)
+        chance = getattr(child, "p", 0.0) if isinstance(child, nn.modules.dropout._DropoutNd) else 0.0
+        if isinstance(child, (nn.MultiheadAttention, nn.RNNBase)):
+            chance = child.dropout
+        if batch_statistics or chance:
+            reason = (
+                "a sample's output depends on the others of its batch"
+                if batch_statistics
+                else "outputs are random"
+            )
+            raise ModelError(
+                f"{type(child).__name__} {name or 'model'!r} is in training mode, where {reason}",
+                hint="model.eval()",
+            )
+
+
+def check_outputs(outputs: object, n: int) -> Tensor:
+    """The outputs, if they are a floating-point tensor of shape (n, c).
+
+    Raises:
+        ModelError: with the forward rule that would do.
+    """
+    if not isinstance(outputs, Tensor):
+        hint = (
+            "forward=lambda model, batch: model(**batch).logits"
+            if hasattr(outputs, "logits")
+            else ("forward=lambda model, batch: ... that returns one tensor")
+        )
+        raise ModelError(
+            "the model's output is not a tensor", expected="(n, c)", got=type(outputs).__name__, hint=hint
+        )
+    if outputs.ndim != 2 or outputs.shape[0] != n or outputs.shape[1] == 0:
+        hint = (
+            "forward=lambda model, batch: model(batch)[:, None]"
+            if outputs.ndim == 1
+            else "forward=lambda model, batch: model(batch).flatten(1)"
+        )
+        raise ModelError("bad output shape", expected=f"({n}, c)", got=tuple(outputs.shape), hint=hint)
+    if not outputs.is_floating_point():
+        raise ModelError("bad output dtype", expected="a floating-point type", got=outputs.dtype)
+    return outputs
+
+
+def check_inputs(function: ModelFunction, batch: Batch) -> None:
+    """Refuses inputs that are not finite, or on another device or of another float type than the parameters.
+
+    Raises:
+        InputError: saying which.
+    """
+    for leaf in tensors(batch):
+        if leaf.device != function.device:
+            raise InputError(
+                "inputs and model differ in device",
+                expected=function.device,
+                got=leaf.device,
+                hint="x.to(device)",
+            )
+        if not leaf.is_floating_point():
+            continue
+        if leaf.dtype != function.dtype:
+            raise InputError(
+                "inputs and model differ in dtype",
+                expected=function.dtype,
+                got=leaf.dtype,
+                hint="x.to(dtype)",
+            )
+        finite = leaf.isfinite().flatten(1).all(1) if leaf.ndim > 1 else leaf.isfinite()
+        if not finite.all():
+            bad = (~finite).nonzero().flatten().tolist()
+            raise InputError(
+                "inputs are not finite", got=f"nan or inf in samples {bad[:5]} ({len(bad)} in all)"
+            )
+
+
+class _Adapter(nn.Module):
+    """Gives functional_call one module whose forward is the user's rule."""
+
+    def __init__(self, module: nn.Module, rule: Forward):
+        super().__init__()
+        self.module, self.rule = module, rule
+
+    def forward(self, batch: Batch) -> Tensor:
+        return self.rule(self.module, batch)
+
+
+@contextmanager
+def _modes(module: nn.Module, modes: dict[str, bool]) -> Iterator[None]:
+    changed = [
+        (child, child.training)
+        for name, child in module.named_modules()
+        if modes.get(name, child.training) != child.training
+    ]
+    for child, training in changed:
+        child.training = not training
+    try:
+        yield
+    finally:
+        for child, training in changed:
+            child.training = training

@@ -1,0 +1,71 @@
+from collections import UserDict, namedtuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tangentkit.core import InputError, as_batch, batch_size
+from tangentkit.core.batches import check_same_structure, concatenate, describe, move, split, take, tensors
+
+Pair = namedtuple("Pair", ["left", "right"])
+
+
+def nested(n):
+    return {"a": torch.arange(n), "b": [torch.rand(n, 2), (torch.rand(n, 1, 3), None)], "flag": True}
+
+
+@given(st.integers(1, 30), st.integers(1, 40))
+def test_pieces_join_to_the_whole(n, size):
+    batch = nested(n)
+    pieces = list(split(batch, size))
+    assert sum(batch_size(piece) for piece in pieces) == n
+    assert all(batch_size(piece) <= size for piece in pieces)
+    joined = concatenate(pieces)
+    assert describe(joined) == describe(batch)
+    assert all(torch.equal(a, b) for a, b in zip(tensors(joined), tensors(batch), strict=True))
+
+
+def test_samples_are_taken_by_slice_and_by_index():
+    batch = nested(6)
+    assert take(batch, slice(2, 4))["a"].tolist() == [2, 3]
+    assert take(batch, [5, 0])["a"].tolist() == [5, 0]
+    assert take(batch, slice(0, 1))["flag"] is True
+
+
+def test_mappings_arrays_and_named_tuples_are_batches():
+    read_only = np.ones((3, 2))
+    read_only.setflags(write=False)
+    batch = as_batch(UserDict(x=np.zeros((3, 2)), y=Pair(read_only, torch.ones(3))))
+    assert isinstance(batch, dict)
+    assert isinstance(batch["y"], Pair)
+    assert batch_size(batch) == 3
+    assert describe(batch) == "{'x': float64 (n, 2), 'y': Pair(left=float64 (n, 2), right=float32 (n))}"
+
+
+def test_moving_keeps_constants():
+    assert move(nested(2), "cpu")["flag"] is True
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("text", "expected a tensor or a pytree of tensors, got str"),
+        ([], "got list"),
+        (torch.tensor(1.0), "expected tensors with the samples first"),
+        ({"a": torch.ones(3), "b": torch.ones(4)}, r"lengths \['3', '4'\]"),
+        (torch.ones(0, 3), "expected at least one sample"),
+    ],
+)
+def test_what_is_no_batch_is_refused(data, message):
+    with pytest.raises(InputError, match=message):
+        as_batch(data)
+
+
+@pytest.mark.parametrize(
+    "other", [torch.ones(4, 3), torch.ones(4, 2, dtype=torch.float64), [torch.ones(4, 2)]]
+)
+def test_batches_of_other_structure_are_refused(other):
+    with pytest.raises(InputError, match=r"expected float32 \(n, 2\)"):
+        check_same_structure(torch.ones(5, 2), other)

@@ -1,0 +1,134 @@
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from tangentkit.core import InputError, ModelError, NumericalError, snapshot
+from tangentkit.core.functions import check_inputs
+
+
+class TwoInputs(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.left, self.right = nn.Linear(2, 3), nn.Linear(4, 3)
+
+    def forward(self, a, b):
+        return self.left(a) + self.right(b)
+
+
+def test_it_is_the_module():
+    model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), torch.randn(5, 3)
+    f = snapshot(model)
+    assert torch.equal(f(f.params, x), model(x))
+    torch.testing.assert_close(f({**f.params, "2.bias": f.params["2.bias"] + 1}, x), model(x) + 1)
+
+
+def test_tuples_dicts_and_forward_rules():
+    model, a, b = TwoInputs(), torch.randn(5, 2), torch.randn(5, 4)
+    f = snapshot(model)
+    expected = model(a, b)
+    assert torch.equal(f(f.params, (a, b)), expected)
+    assert torch.equal(f(f.params, {"b": b, "a": a}), expected)
+    g = snapshot(model, forward=lambda m, batch: m(*batch["inputs"])[:, :1])
+    assert torch.equal(g(g.params, {"inputs": [a, b]}), expected[:, :1])
+
+
+def test_a_snapshot_outlives_training():
+    model = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Dropout(0.5), nn.Linear(4, 2)).eval()
+    x = torch.randn(5, 3)
+    f, before = snapshot(model), model(x)
+    model.train()
+    for p in model.parameters():
+        p.data += 1
+    model(torch.randn(8, 3))
+    state = copy.deepcopy(model.state_dict())
+    assert torch.equal(f(f.params, x), before)
+    assert all(child.training for child in model.modules())
+    assert all(torch.equal(value, state[name]) for name, value in model.state_dict().items())
+
+
+def test_modes_come_back_after_an_error():
+    model = nn.Sequential(nn.Linear(3, 2), nn.Dropout(0.5)).eval()
+    f = snapshot(model)
+    model.train()
+    with pytest.raises(RuntimeError):
+        f(f.params, torch.randn(5, 7))
+    assert model[1].training
+
+
+def test_buffers_written_in_a_call_do_not_drift():
+    class Counter(nn.Linear):
+        def __init__(self):
+            super().__init__(2, 1)
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            return super().forward(x) * self.calls
+
+    model, x = Counter(), torch.ones(1, 2)
+    f = snapshot(model)
+    assert torch.equal(f(f.params, x), f(f.params, x))
+    assert model.calls == 0
+
+
+@pytest.mark.parametrize(
+    ("layer", "message"),
+    [
+        (
+            nn.BatchNorm1d(2),
+            "BatchNorm1d '1' is in training mode, where a sample's output depends on the others",
+        ),
+        (nn.Dropout(0.1), "Dropout '1' is in training mode, where outputs are random"),
+        (nn.MultiheadAttention(2, 1, dropout=0.1), "MultiheadAttention '1'"),
+    ],
+)
+def test_training_modes_are_refused(layer, message):
+    model = nn.Sequential(nn.Linear(2, 2), layer)
+    with pytest.raises(ModelError, match=message):
+        snapshot(model)
+    snapshot(model.eval())
+
+
+def test_dropout_of_probability_zero_is_no_chance():
+    assert snapshot(nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.0))).params
+
+
+@pytest.mark.parametrize(
+    ("forward", "message"),
+    [
+        (lambda m, x: m(x)[:, 0], r"expected \(4, c\), got \(4,\).*\[:, None\]"),
+        (lambda m, x: m(x)[:, :, None], r"flatten\(1\)"),
+        (lambda m, x: m(x)[:2], r"expected \(4, c\), got \(2, 2\)"),
+        (lambda m, x: m(x)[:, :0], r"got \(4, 0\)"),
+        (lambda m, x: [m(x)], "not a tensor: expected .*, got list"),
+        (lambda m, x: m(x).argmax(1, keepdim=True), "bad output dtype"),
+    ],
+)
+def test_outputs_that_are_not_n_by_c_are_refused(forward, message):
+    f = snapshot(nn.Linear(3, 2), forward=forward)
+    with pytest.raises(ModelError, match=message):
+        f(f.params, torch.ones(4, 3))
+
+
+def test_non_finite_and_mixed_parameters_are_refused():
+    model = nn.Linear(3, 2)
+    model.bias.data[0] = float("nan")
+    with pytest.raises(NumericalError, match="bias is not finite"):
+        snapshot(model)
+    with pytest.raises(
+        ModelError, match=r"expected one dtype and device, got torch.float32 on cpu, torch.float64"
+    ):
+        snapshot(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2).double()))
+
+
+def test_inputs_of_other_dtype_or_not_finite_are_refused():
+    f = snapshot(nn.Linear(3, 2))
+    with pytest.raises(InputError, match=r"expected torch.float32, got torch.float64"):
+        check_inputs(f, torch.ones(2, 3).double())
+    x = torch.ones(4, 3)
+    x[2, 1] = float("inf")
+    with pytest.raises(InputError, match=r"nan or inf in samples \[2\]"):
+        check_inputs(f, x)
+    check_inputs(f, {"ids": torch.ones(4, dtype=torch.long), "x": torch.ones(4)})
