@@ -49,13 +49,16 @@ class ModelFunction:
         Raises:
             ModelError: the output is not a tensor of shape (n, c).
         """
+        return check_outputs(self.run(params, batch), tensors(batch)[0].shape[0])
+
+    def run(self, params: dict[str, Tensor], batch: Batch) -> object:
+        """Whatever the model returns."""
         adapter = _Adapter(self.module, self.forward)
         # A call may write to buffers (a counter, say): it gets copies to write to.
         buffers = {name: value.clone() for name, value in self.buffers.items()}
         state = {f"module.{name}": value for name, value in (buffers | self.frozen | params).items()}
         with _modes(self.module, self.modes):
-            outputs = torch.func.functional_call(adapter, state, (batch,))
-        return check_outputs(outputs, tensors(batch)[0].shape[0])
+            return torch.func.functional_call(adapter, state, (batch,))
 
     @property
     def dtype(self) -> torch.dtype:

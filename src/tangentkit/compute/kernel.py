@@ -1,0 +1,144 @@
+"""What a kernel is: a function of two batches that gives a matrix, and how kernels compose."""
+
+import abc
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tangentkit.core.batches import Batch
+from tangentkit.core.errors import InputError, NumericalError
+
+
+class Kernel(abc.ABC):
+    """A symmetric positive semi-definite function k(x, y) of samples.
+
+    A subclass writes `__call__` and `diag`. Kernels add, scale, normalize and cast:
+    `k1 + k2`, `2.0 * k`, `k.normalized()`, `k.to(torch.float64)`. They are immutable, so copies are the kernel
+    itself.
+    """
+
+    @abc.abstractmethod
+    def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
+        """k(x_i, y_j) as (n, m); symmetric, and cheaper, where y is left out."""
+
+    @abc.abstractmethod
+    def diag(self, x: Batch) -> Tensor:
+        """k(x_i, x_i) as (n,)."""
+
+    def normalized(self) -> "NormalizedKernel":
+        """The cosine kernel k(x, y) / sqrt(k(x, x) k(y, y))."""
+        return NormalizedKernel(self)
+
+    def to(self, dtype: torch.dtype) -> "CastKernel":
+        """The kernel with its values in another dtype; the computation itself stays in the model's."""
+        return CastKernel(self, dtype)
+
+    def __add__(self, other: "Kernel") -> "SumKernel":
+        return SumKernel(self, other) if isinstance(other, Kernel) else NotImplemented
+
+    def __mul__(self, factor: float) -> "ScaledKernel":
+        return ScaledKernel(self, float(factor)) if isinstance(factor, (int, float)) else NotImplemented
+
+    __rmul__ = __mul__
+
+    def __copy__(self) -> "Kernel":
+        return self
+
+    def __deepcopy__(self, memo: dict) -> "Kernel":
+        # scikit-learn's clone copies parameters deeply; that must not copy a network.
+        return self
+
+
+@dataclass(frozen=True, eq=False)
+class SumKernel(Kernel):
+    """k(x, y) + l(x, y)."""
+
+    left: Kernel
+    right: Kernel
+
+    def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
+        """The sum of both."""
+        return self.left(x, y) + self.right(x, y)
+
+    def diag(self, x: Batch) -> Tensor:
+        """The sum of both."""
+        return self.left.diag(x) + self.right.diag(x)
+
+
+@dataclass(frozen=True, eq=False)
+class ScaledKernel(Kernel):
+    """factor * k(x, y), factor >= 0."""
+
+    kernel: Kernel
+    factor: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.factor < float("inf"):
+            raise InputError("bad factor of a kernel", expected="a finite number >= 0", got=self.factor)
+
+    def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
+        """The scaled kernel."""
+        return self.kernel(x, y) * self.factor
+
+    def diag(self, x: Batch) -> Tensor:
+        """The scaled diagonal."""
+        return self.kernel.diag(x) * self.factor
+
+
+@dataclass(frozen=True, eq=False)
+class CastKernel(Kernel):
+    """k(x, y) in another dtype."""
+
+    kernel: Kernel
+    dtype: torch.dtype
+
+    def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
+        """The kernel, cast."""
+        return self.kernel(x, y).to(self.dtype)
+
+    def diag(self, x: Batch) -> Tensor:
+        """The diagonal, cast."""
+        return self.kernel.diag(x).to(self.dtype)
+
+
+@dataclass(frozen=True, eq=False)
+class NormalizedKernel(Kernel):
+    """k(x, y) / sqrt(k(x, x) k(y, y))."""
+
+    kernel: Kernel
+
+    def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
+        """The cosine of every pair; the diagonal is 1."""
+        k = self.kernel(x, y)
+        # A symmetric kernel brings its own diagonal: another pass over the samples is not needed.
+        dx = _diagonal(k) if y is None else self.kernel.diag(x)
+        dy = dx if y is None else self.kernel.diag(y)
+        half = dx.ndim
+        sx, sy = (_inverse_roots(d) for d in (dx, dy))
+        return k * sx.view(*dx.shape, *(1,) * half) * sy.view(*(1,) * half, *dy.shape)
+
+    def diag(self, x: Batch) -> Tensor:
+        """One for every sample."""
+        return torch.ones_like(self.kernel.diag(x))
+
+
+def _diagonal(k: Tensor) -> Tensor:
+    # (n, n) -> (n,); (n, c, n, c) -> (n, c)
+    return k.diagonal() if k.ndim == 2 else k.flatten(2).flatten(0, 1).diagonal().view(k.shape[:2])
+
+
+def _inverse_roots(d: Tensor) -> Tensor:
+    if not (d > 0).all():
+        bad = (
+            (d <= 0).flatten(1).any(1).nonzero().flatten().tolist()
+            if d.ndim > 1
+            else (d <= 0).nonzero().flatten().tolist()
+        )
+        raise NumericalError(
+            "a kernel with zeros on its diagonal cannot be normalized",
+            expected="k(x, x) > 0",
+            got=f"zero for samples {bad[:5]} ({len(bad)} in all)",
+            hint="leave these samples out, or add a kernel that is positive on them",
+        )
+    return d.rsqrt()

@@ -1,0 +1,75 @@
+"""The generic route: per-sample gradients of any module that autograd can differentiate.
+
+By `vmap` of a vector-Jacobian product where vmap knows every operation of the model and agrees with autograd,
+else by a loop of plain autograd over samples.
+"""
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils import _pytree as pytree
+
+from tangentkit.core.batches import Batch, batch_size, take
+from tangentkit.core.functions import ModelFunction
+
+
+def loop_gradients(
+    function: ModelFunction, names: Sequence[str], batch: Batch, directions: Tensor
+) -> dict[str, Tensor]:
+    """Per-sample gradients by a loop of autograd over samples and directions: slow and always right."""
+    parameters = function.params | {name: function.params[name].detach().requires_grad_() for name in names}
+    wanted = [parameters[name] for name in names]
+    rows: dict[str, list[Tensor]] = {name: [] for name in names}
+    for i in range(batch_size(batch)):
+        with torch.enable_grad():
+            outputs = (directions @ function(parameters, take(batch, slice(i, i + 1)))[0]).unbind()
+        for output in outputs:
+            if not output.requires_grad:
+                found: Sequence[Tensor] = [torch.zeros_like(p) for p in wanted]
+            else:
+                found = torch.autograd.grad(
+                    output, wanted, retain_graph=True, allow_unused=True, materialize_grads=True
+                )
+            for name, gradient in zip(names, found, strict=True):
+                rows[name].append(gradient.flatten())
+    return {name: torch.stack(row).unflatten(0, (-1, len(directions))) for name, row in rows.items()}
+
+
+def vmap_gradients(
+    function: ModelFunction, names: Sequence[str], batch: Batch, directions: Tensor
+) -> dict[str, Tensor]:
+    """Per-sample gradients by vmap of a vector-Jacobian product."""
+    leaves, structure = pytree.tree_flatten(batch)
+    places = [k for k, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+
+    def single(*sample: Tensor) -> dict[str, Tensor]:
+        one = list(leaves)
+        for k, leaf in zip(places, sample, strict=True):
+            one[k] = leaf[None]
+
+        def outputs(wanted: dict[str, Tensor]) -> Tensor:
+            return function(function.params | wanted, pytree.tree_unflatten(one, structure))[0]
+
+        pull = torch.func.vjp(outputs, {name: function.params[name] for name in names})[1]
+        return torch.func.vmap(pull)(directions)[0]
+
+    with _vmap_friendly():
+        found = torch.func.vmap(single)(*(leaves[k] for k in places))
+    return {name: gradient.flatten(2) for name, gradient in found.items()}
+
+
+@contextmanager
+def _vmap_friendly() -> Iterator[None]:
+    # Fused attention has no batching rule; its plain form is the same function.
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="There is a performance drop")
+            yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)

@@ -1,0 +1,79 @@
+"""The mean kernel over random initializations, with its standard error."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from tangentkit.compute.kernel import Kernel
+from tangentkit.core.batches import Batch
+from tangentkit.core.errors import InputError
+from tangentkit.core.seeds import Key
+from tangentkit.empirical.tangent import TangentKernel
+
+
+class MonteCarloKernel(Kernel):
+    """E_θ[k_θ(x, y)], estimated by the mean over initializations.
+
+    The standard error of every entry is std / sqrt(samples).
+
+    Args:
+        make_model: () -> a fresh module; it may use torch's global generator, which is seeded for each sample
+            and put back.
+        samples: number of initializations.
+        seed: same seed, same kernel.
+        kernel: module -> kernel; by default the trace of the tangent kernel. Divided by the number of outputs
+            that converges to the infinite-width kernel as the width grows.
+
+    Example:
+        >>> kernel = MonteCarloKernel(lambda: nn.Sequential(nn.Linear(3, 9), nn.ReLU(), nn.Linear(9, 1)))
+        >>> mean, error = kernel.with_error(torch.randn(5, 3))
+        >>> mean.shape, error.shape
+        (torch.Size([5, 5]), torch.Size([5, 5]))
+    """
+
+    def __init__(
+        self,
+        make_model: Callable[[], nn.Module],
+        samples: int = 10,
+        *,
+        seed: int = 0,
+        kernel: Callable[[nn.Module], Kernel] = TangentKernel,
+    ):
+        if samples < 1:
+            raise InputError("bad number of samples", expected="at least 1", got=samples)
+        self.make_model, self.samples, self.seed, self.kernel = make_model, samples, seed, kernel
+
+    def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
+        """The mean."""
+        return self._moments(lambda kernel: kernel(x, y))[0]
+
+    def diag(self, x: Batch) -> Tensor:
+        """The mean diagonal."""
+        return self._moments(lambda kernel: kernel.diag(x))[0]
+
+    def with_error(self, x: Batch, y: Batch | None = None) -> tuple[Tensor, Tensor]:
+        """The mean and its standard error, entry by entry.
+
+        Raises:
+            InputError: one sample has no standard error.
+        """
+        if self.samples < 2:
+            raise InputError("no standard error", expected="at least 2 samples", got=self.samples)
+        mean, squares = self._moments(lambda kernel: kernel(x, y))
+        return mean, (squares / (self.samples - 1) / self.samples).sqrt()
+
+    def _moments(self, evaluate: Callable[[Kernel], Tensor]) -> tuple[Tensor, Tensor]:
+        """Mean and sum of squared deviations, by Welford's update: one pass, no cancellation."""
+        mean = squares = torch.zeros(())
+        for i in range(self.samples):
+            value = evaluate(self.kernel(self._model(i)))
+            gap = value - mean
+            mean = mean + gap / (i + 1)
+            squares = squares + gap * (value - mean)
+        return mean, squares
+
+    def _model(self, i: int) -> nn.Module:
+        with torch.random.fork_rng():
+            torch.manual_seed(Key(self.seed).fold("initialization", i).entropy % 2**63)
+            return self.make_model()

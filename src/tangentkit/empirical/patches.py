@@ -1,0 +1,50 @@
+"""Patches of images: a convolution is a matrix product over them."""
+
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional as F
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """The geometry of a convolution, one number for each spatial dimension."""
+
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    padding: tuple[int, ...]
+    dilation: tuple[int, ...]
+
+
+def patches(x: Tensor, geometry: Convolution, positions: tuple[int, ...]) -> Tensor:
+    """The patch of every output position, for one to any number of spatial dimensions.
+
+    Args:
+        x: images (n, channels, *size).
+        geometry: of the convolution.
+        positions: how many output positions there are in each dimension.
+
+    Returns:
+        (n, channels, kernel entries, output positions), contiguous.
+
+    Example:
+        >>> import torch
+        >>> patches(torch.arange(4.0).view(1, 1, 4), Convolution((2,), (1,), (0,), (1,)), (3,))
+        tensor([[[[0., 1., 2.], [1., 2., 3.]]]])
+    """
+    padded = (
+        F.pad(x, [side for p in reversed(geometry.padding) for side in (p, p)])
+        if any(geometry.padding)
+        else x
+    )
+    padded = padded.contiguous()
+    n, channels, *steps = padded.stride()
+    sizes = (*x.shape[:2], *geometry.kernel, *positions)
+    strides = (
+        n,
+        channels,
+        *(step * dilation for step, dilation in zip(steps, geometry.dilation, strict=True)),
+        *(step * stride for step, stride in zip(steps, geometry.stride, strict=True)),
+    )
+    rank = len(geometry.kernel)
+    return padded.as_strided(sizes, strides).contiguous().flatten(2, 1 + rank).flatten(3)

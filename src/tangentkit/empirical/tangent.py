@@ -1,0 +1,396 @@
+"""The tangent kernel of a module, exactly."""
+
+import warnings
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+from torch.utils.flop_counter import FlopCounterMode
+
+from tangentkit.compute.kernel import Kernel
+from tangentkit.core.batches import Batch, as_batch, batch_size, check_same_structure, describe, take
+from tangentkit.core.errors import InputError, NumericalError
+from tangentkit.core.functions import Forward, check_inputs, snapshot
+from tangentkit.core.memory import memory_budget, parse_bytes
+from tangentkit.core.parameters import Selection, count
+from tangentkit.empirical import contraction
+from tangentkit.empirical.contraction import Side, Tile
+from tangentkit.empirical.generic import loop_gradients, vmap_gradients
+from tangentkit.empirical.outputs import Directions, Outputs, check_outputs_name, directions, random_signs
+from tangentkit.empirical.plan import (
+    Batching,
+    Cost,
+    Footprint,
+    Plan,
+    PlanRow,
+    Size,
+    Work,
+    batching,
+    cheapest,
+    footprint,
+    measured_rate,
+    size_of,
+)
+from tangentkit.empirical.product import kernel_product
+from tangentkit.empirical.recording import (
+    AnotherGraphError,
+    Layer,
+    Recording,
+    Structure,
+    learn_structure,
+    record,
+)
+from tangentkit.empirical.verification import verified
+
+
+class UnusedParameterWarning(UserWarning):
+    """A selected parameter does not reach the output: its gradient is zero."""
+
+
+class TangentKernel(Kernel):
+    """The neural tangent kernel of a module at its present parameters, J_ic = ∇_θ f_c(x_i).
+
+    | outputs           | shape          | value                                  |
+    |-------------------|----------------|----------------------------------------|
+    | "trace"           | (n, m)         | Σ_c <J_ic, J_jc>                       |
+    | "full"            | (n, c, m, c)   | <J_ic, J_jd>                           |
+    | "pseudo"          | (n, m)         | (1/C) <Σ_c J_ic, Σ_c J_jc>             |
+    | index c, vector v | (n, m)         | kernel of the output f_c, of v · f     |
+
+    It is a snapshot: training the module later does not change it, and the module is never left changed.
+
+    Args:
+        model: any module that autograd can differentiate, in evaluation mode where that matters.
+        outputs: which kernel.
+        params: None for all that require grad; names, or a predicate (name, parameter) -> bool.
+        forward: (model, batch) -> (n, c), for models with other inputs or outputs.
+        memory: working memory beside the result, in bytes or as "2GB"; by default a quarter of what is free.
+        probes: for "trace" with many outputs: the number of random output signs that estimate it, without bias.
+        seed: of the probes.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> kernel = TangentKernel(model)
+        >>> kernel(torch.randn(5, 3), torch.randn(4, 3)).shape
+        torch.Size([5, 4])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        outputs: Outputs = "trace",
+        *,
+        params: Selection = None,
+        forward: Forward | None = None,
+        memory: int | str | None = None,
+        probes: int | None = None,
+        seed: int = 0,
+    ):
+        check_outputs_name(outputs)
+        if probes is not None and (outputs != "trace" or probes < 1):
+            raise InputError(
+                "bad probes", expected='a number >= 1, with outputs="trace"', got=f"{probes}, {outputs!r}"
+            )
+        self.function = snapshot(model, params=params, forward=forward)
+        self.outputs, self.probes, self.seed = outputs, probes, seed
+        self.memory = None if memory is None else parse_bytes(memory)
+        self._known: dict[str, _Known] = {}
+
+    def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
+        """The kernel of two batches, or of one with itself (half the work).
+
+        Raises:
+            NumericalError: the result is not finite.
+        """
+        return self._compute(x, y, names=None)[""]
+
+    def by_parameter(self, x: Batch, y: Batch | None = None) -> dict[str, Tensor]:
+        """Name of a parameter -> its part of the kernel; they sum to the kernel."""
+        return self._compute(x, y, names=list(self.function.params))
+
+    @torch.no_grad()
+    def diag(self, x: Batch) -> Tensor:
+        """k(x_i, x_i): (n,), or (n, c) for outputs="full"."""
+        x = self._checked(x)
+        known = self._learn(x)
+        spans = self._directions(known)
+        parts = []
+        work = Work(1, 1, len(spans.vectors), spans.full, True)
+        size = batching(
+            known.footprint, Work(batch_size(x), 1, work.r, spans.full, False), self._budget(), self._item
+        )
+        try:
+            for start in range(0, batch_size(x), size.samples):
+                piece = take(x, slice(start, start + size.samples))
+                recording = record(self.function, piece, known.structure)
+                parts.append(
+                    sum(self._norms(side) for side in self._sides(recording, piece, spans, size.directions))
+                )
+        except AnotherGraphError:
+            self._forget(x)
+            return self.diag(x)
+        norms = torch.cat(parts)
+        return self._finite(norms if spans.full else norms.sum(1))
+
+    @torch.no_grad()
+    def plan(self, x: Batch, y: Batch | None = None) -> Plan:
+        """Route, FLOPs, bytes and share of every parameter, counted before any work. Prints as a table."""
+        x, y = self._checked(x), None if y is None else self._checked(y)
+        known = self._learn(x)
+        work = self._work(x, y, known)
+        total, rows = count(self.function.params), []
+        for layer in known.structure.layers:
+            cost = cheapest(layer, known.sizes[layer.weight], work, self._item)
+            rows.append(self._row(layer.weight, layer.uses, cost, total))
+            if layer.bias is not None:
+                route = "elementwise" if cost.route == "gradient" else f"with {layer.weight}"
+                extra = cheapest(Layer("vector", layer.bias, ()), known.sizes[layer.bias], work, self._item)
+                rows.append(
+                    self._row(layer.bias, layer.bias_uses, Cost(route, extra.flops, extra.bytes), total)
+                )
+        for name, reason in known.structure.generic.items():
+            extra = cheapest(Layer("vector", name, ()), known.sizes[name], work, self._item)
+            kind = "fallback (vmap)" if known.structure.vmap else "fallback (loop)"
+            rows.append(self._row(name, (), Cost(kind, extra.flops, extra.bytes), total, reason))
+        rows += [
+            self._row(n, (), Cost("none", 0, 0), total, "does not reach the output")
+            for n in known.structure.unused
+        ]
+        order = list(self.function.params)
+        passes = known.pass_flops * work.samples * (1 + 1.0 * work.r)
+        size = batching(known.footprint, work, self._budget(), self._item)
+        rate = measured_rate(next(iter(self.function.params.values())))
+        return Plan(
+            tuple(sorted(rows, key=lambda r: order.index(r.parameter))), passes, size, self._budget(), rate
+        )
+
+    def product(self, x: Batch, v: Tensor) -> Tensor:
+        """The full kernel times v (n, c), as J (Jᵀ v) by one vjp and one jvp: the kernel is never formed."""
+        x = self._checked(x)
+        self._learn(x)
+        return self._finite(kernel_product(self.function, x, v))
+
+    # -- how ---------------------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _compute(self, x: Batch, y: Batch | None, names: list[str] | None) -> dict[str, Tensor]:
+        x, y = self._checked(x), None if y is None else self._checked(y)
+        if y is not None:
+            check_same_structure(x, y)
+        known = self._learn(x)
+        spans = self._directions(known)
+        work = self._work(x, y, known)
+        size = batching(known.footprint, work, self._budget(), self._item)
+        copies = work.r if spans.full else 1
+        like = next(iter(self.function.params.values()))
+        result = {name: like.new_zeros(work.n * copies, work.m * copies) for name in names or [""]}
+        try:
+            for i, j, tile in self._tiles(x, y, known, spans, size, names):
+                rows, columns = (slice(s.start * copies, s.stop * copies) for s in (i, j))
+                for name, total in result.items():
+                    block = tile.sums[name]
+                    if tile.symmetric:
+                        _mirror(block)
+                    total[rows, columns] = block
+                    if y is None and i != j:
+                        total[columns, rows] = block.T
+        except AnotherGraphError:
+            self._forget(x)
+            return self._compute(x, y, names)
+        if spans.full:
+            result = {name: total.view(work.n, copies, work.m, copies) for name, total in result.items()}
+        return {name: self._finite(total) for name, total in result.items()}
+
+    def _tiles(
+        self,
+        x: Batch,
+        y: Batch | None,
+        known: "_Known",
+        spans: Directions,
+        size: Batching,
+        names: list[str] | None,
+    ) -> Iterator[tuple[slice, slice, Tile]]:
+        for i in _spans(batch_size(x), size.samples):
+            piece_x = take(x, i)
+            recording_x = record(self.function, piece_x, known.structure)
+            for j in _spans(i.stop if y is None else batch_size(y), size.samples):
+                same = y is None and i == j
+                piece_y = piece_x if same else take(x if y is None else y, j)
+                recording_y = recording_x if same else record(self.function, piece_y, known.structure)
+                yield (
+                    i,
+                    j,
+                    self._tile((recording_x, piece_x), (recording_y, piece_y), known, spans, size, names),
+                )
+
+    def _tile(
+        self,
+        x: tuple[Recording, Batch],
+        y: tuple[Recording, Batch],
+        known: "_Known",
+        spans: Directions,
+        size: Batching,
+        names: list[str] | None,
+    ) -> Tile:
+        n, m, r = x[0].n, y[0].n, len(spans.vectors)
+        same, copies = x[0] is y[0], r if spans.full else 1
+        total = x[0].outputs.new_zeros(n * copies, m * copies)
+        sums = {
+            name: total if names is None else torch.zeros_like(total) for name in self.function.params
+        } | {"": total}
+        tile = None
+        sides_x = self._sides(*x, spans, size.directions)
+        sides_y = sides_x if same else self._sides(*y, spans, size.directions)
+        grams: dict = {}
+        for side_x in sides_x:
+            side_y = side_x if same else next(iter(sides_y))
+            tile = Tile(side_x, side_y, spans.full, sums, grams)
+            work = Work(n, m, side_x.r, spans.full, same)
+            for layer in known.structure.layers:
+                self._add(
+                    tile,
+                    layer,
+                    cheapest(layer, known.sizes[layer.weight], work, self._item),
+                    size.directions < r,
+                )
+            for name in known.structure.generic:
+                contraction.add_vectors(tile, name, lambda side, name=name: side.generic[name])
+        assert tile is not None
+        return tile
+
+    def _add(self, tile: Tile, layer: Layer, cost: Cost, again: bool) -> None:
+        if cost.route in ("pairwise", "factored", "lookup (pairs)"):
+            # The Gram of the inputs serves all groups of directions, if there are several and it is small.
+            pairs = cost.bytes < self._budget() / 32
+            contraction.add_pairwise(tile, layer, keep_grams=again and pairs)
+            return
+        if cost.route == "gradient":
+            contraction.add_gradients(tile, layer)
+        elif cost.route == "lookup (rows)":
+            contraction.add_lookup_gradients(tile, layer)
+        elif layer.kind == "vector":
+            contraction.add_vectors(tile, layer.weight, lambda side: side.vectors(layer.uses))
+        else:
+            contraction.add_vectors(tile, layer.weight, lambda side: side.assembled(layer))
+        if layer.bias is not None:
+            contraction.add_vectors(tile, layer.bias, lambda side: side.vectors(layer.bias_uses))
+
+    def _sides(self, recording: Recording, piece: Batch, spans: Directions, group: int) -> Iterator[Side]:
+        structure = recording.structure
+        for start in range(0, len(spans.vectors), group):
+            vectors = spans.vectors[start : start + group]
+            generic = {}
+            if structure.generic:
+                route = vmap_gradients if structure.vmap else loop_gradients
+                generic = route(self.function, list(structure.generic), piece, vectors)
+            yield Side(recording, [recording.backward(v) for v in vectors], generic)
+
+    def _norms(self, side: Side) -> Tensor:
+        """|v_r · J_i|² as (n, r)."""
+        total = side.recording.outputs.new_zeros(side.n, side.r)
+        for layer in side.recording.structure.layers:
+            for norms in contraction.square_norms(side, layer).values():
+                total += norms
+        for gradients in side.generic.values():
+            total += gradients.square().sum(2)
+        return total
+
+    # -- what is known of the model ----------------------------------------------------------------------------
+
+    def _learn(self, x: Batch) -> "_Known":
+        shape = describe(x)
+        if shape not in self._known:
+            structure = verified(self.function, x, learn_structure(self.function, x))
+            if structure.unused:
+                shown = ", ".join(structure.unused[:5]) + (", ..." if len(structure.unused) > 5 else "")
+                warnings.warn(
+                    f"{len(structure.unused)} parameter(s) do not reach the output: {shown}",
+                    UnusedParameterWarning,
+                    stacklevel=4,
+                )
+            self._known[shape] = _Known(self, x, structure)
+        return self._known[shape]
+
+    def _forget(self, x: Batch) -> None:
+        """The model's graph depends on the data: all parameters take the generic route from now on."""
+        known = self._known[describe(x)]
+        names = [name for name in self.function.params if name not in known.structure.generic]
+        structure = known.structure.without(names, "the graph depends on the data").looped()
+        self._known[describe(x)] = _Known(self, x, structure)
+
+    def _directions(self, known: "_Known") -> Directions:
+        like = next(iter(self.function.params.values()))
+        if self.probes is not None:
+            return random_signs(self.probes, known.c, seed=self.seed, like=like)
+        return directions(self.outputs, known.c, like=like)
+
+    def _work(self, x: Batch, y: Batch | None, known: "_Known") -> Work:
+        spans, n = self._directions(known), batch_size(x)
+        return Work(n, n if y is None else batch_size(y), len(spans.vectors), spans.full, y is None)
+
+    def _row(self, name: str, uses: Sequence, cost: Cost, total: int, note: str = "") -> PlanRow:
+        p = self.function.params[name]
+        return PlanRow(
+            name, tuple(p.shape), len(uses), cost.route, cost.flops, cost.bytes, p.numel() / total, note
+        )
+
+    def _checked(self, x: Batch) -> Batch:
+        x = as_batch(x)
+        check_inputs(self.function, x)
+        return x
+
+    def _budget(self) -> int:
+        return memory_budget(self.memory, device=self.function.device)
+
+    @property
+    def _item(self) -> int:
+        return next(iter(self.function.params.values())).element_size()
+
+    def _finite(self, result: Tensor) -> Tensor:
+        if not result.isfinite().all():
+            raise NumericalError(
+                "the kernel is not finite",
+                expected="finite gradients",
+                got="nan or inf in the result",
+                hint="float64, or look for an operation with an infinite derivative (sqrt at 0, say)",
+            )
+        return result
+
+
+class _Known:
+    """A model's structure for samples of one shape, with its sizes."""
+
+    def __init__(self, kernel: TangentKernel, x: Batch, structure: Structure):
+        self.structure = structure
+        trial = take(x, torch.arange(2) % batch_size(x))
+        function = kernel.function
+        with FlopCounterMode(display=False) as counter, torch.no_grad():
+            outputs = function(function.params, trial)
+        self.c = outputs.shape[1]
+        self.pass_flops = counter.get_total_flops() / 2
+        self.sizes = {name: Size(1, 1, 1, p.numel()) for name, p in function.params.items()}
+        generic = sum(function.params[name].numel() for name in structure.generic)
+        try:
+            recording = record(function, trial, structure)
+        except AnotherGraphError:
+            recording = None
+        if recording is None:
+            self.footprint = Footprint(0, 0, generic * kernel._item)
+            return
+        self.footprint = footprint(recording, generic)
+        self.sizes |= {layer.weight: size_of(recording, layer) for layer in structure.layers}
+
+
+def _spans(n: int, size: int) -> Iterator[slice]:
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
+
+
+def _mirror(block: Tensor, size: int = 1024) -> None:
+    """Copies the lower triangle to the upper one."""
+    for start in range(0, len(block), size):
+        rows = slice(start, min(start + size, len(block)))
+        block[: rows.start, rows] = block[rows, : rows.start].T
+        corner = block[rows, rows]
+        corner.copy_(corner.tril() + corner.tril(-1).T)
