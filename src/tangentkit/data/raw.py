@@ -1,0 +1,54 @@
+"""The raw content of data files: unzipped, and checked by md5 before anything reads it."""
+
+import gzip
+import hashlib
+import zlib
+from pathlib import Path
+
+from tangentkit.core.errors import DataError
+from tangentkit.data.errors import damaged
+from tangentkit.data.registry import File
+
+GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_raw(path: Path, file: File) -> bytes:
+    """The raw content of a file on disk, plain or gzipped.
+
+    Raises:
+        DataError: the file cannot be read, or its content does not have the md5 of the table.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"cannot read {path}", got=error) from error
+    return raw_content(content, file, place=path)
+
+
+def raw_content(content: bytes, file: File, *, place: Path | str) -> bytes:
+    """The content as it is in the table: unzipped if need be, and checked.
+
+    Args:
+        content: bytes as they came.
+        file: the file they should be.
+        place: where they came from, for the message.
+
+    Raises:
+        DataError: the content does not have the md5 of the table.
+    """
+    raw = content
+    # By content, not by name: some servers unzip on the way and leave the name.
+    if content.startswith(GZIP_MAGIC):
+        try:
+            raw = gzip.decompress(content)
+        except (OSError, EOFError, zlib.error) as error:
+            got = f"a broken gzip stream ({error}) of md5 {md5(content)}"
+            raise damaged(file, place=place, got=got) from error
+    if md5(raw) != file.md5:
+        raise damaged(file, place=place, got=f"{len(raw):,} bytes of md5 {md5(raw)}")
+    return raw
+
+
+def md5(content: bytes) -> str:
+    """The md5 of some content, in hexadecimal."""
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
