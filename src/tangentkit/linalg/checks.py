@@ -1,0 +1,76 @@
+"""Checks of what a solver or a spectrum needs: finite, square, symmetric."""
+
+import torch
+from torch import Tensor
+
+from tangentkit.core.errors import InputError, NumericalError
+from tangentkit.linalg.operator import Memory, Operator
+
+
+def rounding(dtype: torch.dtype) -> float:
+    """√ε of a dtype (1.5e-8, in float32 3.5e-4): what counts as rounding, relative to the largest."""
+    return torch.finfo(dtype).eps ** 0.5
+
+
+def check_finite(numbers: Tensor, what: str) -> None:
+    """Refuses NaN and infinities.
+
+    Raises:
+        NumericalError: with the number of entries that are not finite.
+    """
+    # The extremes carry NaN along and need no memory; only a failure pays for counting.
+    if numbers.numel() and not all(torch.isfinite(extreme) for extreme in torch.aminmax(numbers)):
+        count = int((~torch.isfinite(numbers)).sum())
+        raise NumericalError(
+            f"non-finite {what}",
+            expected="finite numbers",
+            got=f"{count} of {numbers.numel()} that are NaN or infinite",
+        )
+
+
+def check_square(K: Operator) -> None:
+    """Refuses operators that are not square.
+
+    Raises:
+        InputError: with the shape.
+    """
+    if K.shape[0] != K.shape[1]:
+        raise InputError("the operator is not square", expected="shape (n, n)", got=K.shape)
+
+
+def asymmetry(K: Operator, *, memory: Memory = None) -> float:
+    """The largest |K_ij - K_ji| relative to the largest |K_ij|, read in tiles; 0 of a declared symmetry.
+
+    Example:
+        >>> from tangentkit.linalg import DenseOperator
+        >>> asymmetry(DenseOperator(torch.tensor([[1.0, 4.0], [3.0, 1.0]])))
+        0.25
+    """
+    check_square(K)
+    if K.symmetric:
+        return 0.0
+    gap = largest = torch.zeros((), dtype=K.dtype, device=K.device)
+    for rows, cols in K.tiles(memory):
+        if rows.start <= cols.start:
+            upper, lower = K.block(rows, cols), K.block(cols, rows)
+            gap = torch.maximum(gap, (upper - lower.T).abs().max())
+            largest = torch.maximum(largest, torch.maximum(upper.abs().max(), lower.abs().max()))
+    return float(gap / largest) if largest != 0 else 0.0
+
+
+def check_symmetric(K: Operator, *, memory: Memory = None) -> None:
+    """Refuses operators that are not symmetric to within rounding.
+
+    Raises:
+        InputError: it is not square.
+        NumericalError: with the largest asymmetry.
+    """
+    gap = asymmetry(K, memory=memory)
+    # Not `gap > ...`: a NaN must not pass.
+    if not gap <= rounding(K.dtype):
+        raise NumericalError(
+            "the operator is not symmetric",
+            expected=f"max |K_ij - K_ji| within {rounding(K.dtype):.1e} of the largest entry",
+            got=f"{gap:.3g} of it",
+            hint="where only rounding is to blame, symmetrize: (K + K.T) / 2",
+        )

@@ -1,0 +1,48 @@
+"""Eigen: the pseudo-inverse of symmetric systems, singular and indefinite ones included."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tangentkit.linalg.checks import check_finite
+from tangentkit.linalg.operator import Memory, Operator
+from tangentkit.linalg.solution import Method, Solution, relative_residuals
+
+
+@dataclass(frozen=True)
+class Eigen(Method):
+    """x = V Λ⁺ Vᵀ y with K = V Λ Vᵀ: of all x that minimize ‖K x - y‖, the shortest.
+
+    Eigenvalues with |λ| <= rtol max |λ| count as zero. The solution says how many are left
+    (`details["rank"]`); its residual is the part of y that K cannot reach, so it need not be small.
+    """
+
+    rtol: float | None = None
+    """The cut-off, relative to the largest |λ|; None takes n ε of the dtype."""
+    memory: Memory = None
+    """The most bytes the dense form of K may take."""
+
+    def solve(self, K: Operator, Y: Float[Tensor, "n c"], *, ridge: float) -> Solution:
+        """Solves (K + ridge I) X = Y in the least squares sense."""
+        shifted = K.shift(ridge) if ridge else K
+        matrix = shifted.dense(self.memory)
+        check_finite(matrix, "kernel matrix")
+        values, vectors = torch.linalg.eigh(matrix)
+        n = len(values)
+        rtol = n * torch.finfo(K.dtype).eps if self.rtol is None else self.rtol
+        cutoff = rtol * float(values.abs().max())
+        kept = values.abs() > cutoff
+        V, lam = vectors[:, kept], values[kept]
+        X = V @ ((V.T @ Y) / lam[:, None])
+
+        residuals = relative_residuals(shifted, X, Y)
+        rank, residual = int(kept.sum()), float(residuals.max())
+        message = f"solved on {rank} of {n} eigenvectors"
+        if rank < n:
+            message += (
+                f" (|λ| > {cutoff:.3g}); the residual {residual:.1e} is the part of y outside their span"
+            )
+        details = {"rank": rank, "cutoff": cutoff, "residuals": residuals}
+        return Solution(X, True, residual, 0, message, details)

@@ -1,0 +1,281 @@
+"""Spectra against numpy, and the identities of what is read off them."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tangentkit.core.errors import BudgetError, InputError, NumericalError, UnknownNameError
+from tangentkit.linalg import (
+    DenseOperator,
+    FactorOperator,
+    Operator,
+    condition_number,
+    effective_rank,
+    hill,
+    spectrum,
+)
+
+every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+RTOL = {torch.float32: 1e-5, torch.float64: 1e-12}
+
+
+class Lazy(Operator):
+    """A symmetric matrix known only by its blocks."""
+
+    def __init__(self, matrix: Tensor) -> None:
+        super().__init__(matrix.shape, dtype=matrix.dtype, device=matrix.device, symmetric=True)
+        self.matrix = matrix
+
+    def block(self, rows: slice, cols: slice) -> Tensor:
+        return self.matrix[rows, cols]
+
+
+def features(n: int, p: int, dtype: torch.dtype = torch.float64) -> Tensor:
+    """Features whose Gram matrix has a falling spectrum."""
+    return torch.randn(n, p, dtype=dtype) * torch.arange(1, p + 1, dtype=dtype) ** -0.7
+
+
+# The decomposition --------------------------------------------------------------------------------------
+
+
+@every_dtype
+@pytest.mark.parametrize("top", [None, 1, 4, 30, 59, 60])
+@pytest.mark.parametrize("held", ["tensor", "array", "factor", "lazy", "lazy beyond memory"])
+def test_agrees_with_numpy(held, top, dtype):
+    A = features(60, 80, dtype)
+    K = A @ A.T
+    given, memory = {
+        "tensor": (K, None),
+        "array": (K.numpy(), None),
+        "factor": (FactorOperator(A), None),
+        "lazy": (Lazy(K), None),
+        "lazy beyond memory": (Lazy(K), K.nbytes - 1),
+    }[held]
+    if memory and top in (None, 60):
+        with pytest.raises(BudgetError):
+            spectrum(given, top, memory=memory)
+        return
+    s = spectrum(given, top, memory=memory)
+    r = 60 if top is None else top
+    expected = torch.from_numpy(np.linalg.eigvalsh(K.double().numpy())[::-1].copy())
+    assert s.values.shape == (r,)
+    assert s.vectors.shape == (60, r)
+    assert s.values.dtype == s.vectors.dtype == dtype
+    scale = float(expected[0])
+    torch.testing.assert_close(s.values.double(), expected[:r], rtol=0, atol=RTOL[dtype] * scale)
+    torch.testing.assert_close(K @ s.vectors, s.vectors * s.values, rtol=0, atol=10 * RTOL[dtype] * scale)
+    torch.testing.assert_close(
+        s.vectors.T @ s.vectors, torch.eye(r, dtype=dtype), rtol=0, atol=10 * RTOL[dtype]
+    )
+    assert s.is_partial == (r < 60)
+    assert s.trace == pytest.approx(float(expected.sum()), rel=RTOL[dtype])
+    assert s.share == pytest.approx(float(expected[:r].sum() / expected.sum()), rel=10 * RTOL[dtype])
+
+
+@pytest.mark.parametrize("top", [None, 3, 40])
+def test_of_the_jacobian_are_its_singular_values(top):
+    J = features(50, 20)
+    s = spectrum(J @ J.T, top, of="jacobian")
+    expected = torch.zeros(50, dtype=torch.float64)
+    expected[:20] = torch.linalg.svdvals(J)
+    torch.testing.assert_close(s.values, expected[:top], rtol=1e-10, atol=1e-6)
+    assert s.of == "jacobian"
+    assert s.share == pytest.approx(float(expected[:top].square().sum() / expected.square().sum()))
+
+
+@pytest.mark.parametrize("top", [None, 2])
+def test_is_the_same_every_time(top):
+    K = features(60, 60)
+    K = K @ K.T
+    assert torch.equal(spectrum(K, top).vectors, spectrum(K, top).vectors)
+
+
+@pytest.mark.parametrize("top", [1, 3])
+def test_repeated_eigenvalues_are_all_found(top):
+    s = spectrum(torch.eye(40, dtype=torch.float64), top)
+    torch.testing.assert_close(s.values, torch.ones(top, dtype=torch.float64))
+    torch.testing.assert_close(s.vectors.T @ s.vectors, torch.eye(top, dtype=torch.float64))
+
+
+def test_indefinite_matrices_have_spectra():
+    K = torch.diag(torch.tensor([1.0, -5.0, 3.0]))
+    s = spectrum(K)
+    torch.testing.assert_close(s.values, torch.tensor([3.0, 1.0, -5.0]))
+    for ask in (s.effective_rank, s.condition_number, lambda: spectrum(K, of="jacobian")):
+        with pytest.raises(NumericalError, match=r"got -5\. Try: a ridge of 5"):
+            ask()
+
+
+def test_the_top_of_an_indefinite_matrix_is_its_largest_not_its_longest():
+    K = torch.diag(torch.linspace(-5, 3, 41, dtype=torch.float64))
+    torch.testing.assert_close(spectrum(K, 2).values, torch.tensor([3.0, 2.8], dtype=torch.float64))
+
+
+def test_one_by_one():
+    s = spectrum(torch.tensor([[4.0]]), of="jacobian")
+    assert s.values.tolist() == [2.0]
+    assert s.effective_rank() == s.condition_number() == s.energy(torch.ones(1)) == 1.0
+
+
+@pytest.mark.parametrize("top", [0, -1, 4])
+def test_bad_numbers_of_eigenpairs_are_refused(top):
+    with pytest.raises(InputError, match="from 1 to 3"):
+        spectrum(torch.eye(3), top)
+
+
+def test_where_lanczos_fails_the_error_says_what_to_do():
+    K = torch.zeros(30, 30, dtype=torch.float64)
+    with pytest.raises(NumericalError, match=r"Lanczos .* top=None"):
+        spectrum(K, 1)
+    assert not spectrum(K).values.any()
+
+
+@pytest.mark.parametrize("top", [None, 1])
+def test_bad_matrices_are_refused(top):
+    K = torch.eye(20)
+    K[2, 5] = 1.0
+    with pytest.raises(NumericalError, match="symmetric"):
+        spectrum(K, top)
+    with pytest.raises(InputError, match="square"):
+        spectrum(K[:5], top)
+    K[2, 5] = torch.nan
+    with pytest.raises(NumericalError, match="non-finite"):
+        spectrum(K, top)
+    for memory in (None, 8):
+        with pytest.raises(
+            NumericalError if top or memory is None else BudgetError, match=r"non-finite|budget"
+        ):
+            spectrum(Lazy(K), top, memory=memory)
+    with pytest.raises(UnknownNameError, match="jacobian"):
+        spectrum(torch.eye(3), of="jacobain")  # type: ignore[arg-type]
+
+
+# Effective rank and condition number --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", ["kernel", "jacobian"])
+@pytest.mark.parametrize("n", [1, 2, 7, 50])
+def test_the_effective_rank_of_the_identity_is_its_size(n, of):
+    assert spectrum(torch.eye(n, dtype=torch.float64), of=of).effective_rank() == pytest.approx(n, rel=1e-12)
+
+
+values_of_spectra = st.lists(st.floats(1e-6, 1e6), min_size=1, max_size=20).map(
+    lambda numbers: torch.tensor(numbers, dtype=torch.float64)
+)
+
+
+@settings(max_examples=50, deadline=None)
+@given(values=values_of_spectra, scale=st.floats(1e-6, 1e6))
+def test_laws_of_the_effective_rank(values, scale):
+    rank = effective_rank(values)
+    assert 1 - 1e-9 <= rank <= len(values) + 1e-9
+    assert effective_rank(scale * values) == pytest.approx(rank, rel=1e-9)
+    assert effective_rank(values.flip(0)) == pytest.approx(rank, rel=1e-9)
+    assert effective_rank(torch.cat([values, torch.zeros(3).double()])) == pytest.approx(rank, rel=1e-9)
+    assert effective_rank(values.repeat(2)) == pytest.approx(2 * rank, rel=1e-9)
+    p = values.numpy() / values.numpy().sum()
+    assert rank == pytest.approx(math.exp(-(p * np.log(p)).sum()), rel=1e-9)
+
+
+def test_the_effective_rank_does_not_depend_on_the_basis():
+    values = torch.arange(1.0, 9.0, dtype=torch.float64)
+    Q, _ = torch.linalg.qr(torch.randn(8, 8, dtype=torch.float64))
+    assert spectrum((Q * values) @ Q.T).effective_rank() == pytest.approx(effective_rank(values), rel=1e-10)
+
+
+def test_negative_rounding_counts_as_zero():
+    values = torch.tensor([2.0, 2.0, -1e-12], dtype=torch.float64)
+    assert effective_rank(values) == pytest.approx(2)
+    assert condition_number(values, rtol=1e-9) == 1
+    assert spectrum(torch.diag(values), of="jacobian").values[-1] == 0
+
+
+def test_zero_has_neither_effective_rank_nor_condition_number():
+    s = spectrum(torch.zeros(3, 3))
+    for ask in (s.effective_rank, s.condition_number):
+        with pytest.raises(NumericalError, match="zero"):
+            ask()
+
+
+def test_condition_number_is_that_of_the_values_that_do_not_vanish():
+    J = features(30, 12)
+    expected = float(torch.linalg.cond(J))
+    assert spectrum(J @ J.T).condition_number() == pytest.approx(expected**2, rel=1e-8)
+    assert spectrum(J @ J.T, of="jacobian").condition_number() == pytest.approx(expected, rel=1e-8)
+    s = spectrum(torch.diag(torch.tensor([1.0, 1e-2, 1e-5])))
+    assert s.condition_number(rtol=1e-3) == pytest.approx(100)
+    assert s.condition_number(rtol=0.5) == 1
+
+
+# Energy -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("top", [None, 2])
+def test_energy_of_eigenvectors_is_one_or_nothing(top):
+    K = features(40, 40)
+    s = spectrum(K @ K.T, top)
+    assert s.energy(s.vectors[:, 0], 1) == pytest.approx(1)
+    assert s.energy(s.vectors[:, 1], 1) == pytest.approx(0, abs=1e-12)
+    assert s.energy(3 * s.vectors[:, 0] - 4 * s.vectors[:, 1], 1) == pytest.approx(0.6)
+    assert s.energy(s.vectors[:, :2], 1) == pytest.approx(0.5**0.5)
+    assert s.energy(s.vectors[:, 1]) == pytest.approx(1)
+
+
+def test_energy_grows_to_one_whatever_the_labels_are():
+    K = features(15, 20)
+    s = spectrum(K @ K.T)
+    for y in (torch.randint(0, 2, (15,)) * 2 - 1, torch.randn(15, 3), np.arange(15.0)):
+        energies = [s.energy(y, top) for top in range(1, 16)]
+        assert energies == sorted(energies)
+        assert energies[-1] == pytest.approx(1)
+        assert 0 <= energies[0] < 1
+
+
+def test_energy_refuses_what_has_no_direction():
+    s = spectrum(torch.eye(3), 2)
+    with pytest.raises(InputError, match="zero"):
+        s.energy(torch.zeros(3))
+    with pytest.raises(InputError, match="shape"):
+        s.energy(torch.ones(4))
+    with pytest.raises(NumericalError, match="labels"):
+        s.energy(torch.tensor([1.0, torch.nan, 0.0]))
+    for top in (0, 3):
+        with pytest.raises(InputError, match="1 to 2, which are held"):
+            s.energy(torch.ones(3), top)
+
+
+# Tail ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("alpha", [1.5, 2.0, 4.0])
+def test_the_tail_of_a_power_law_has_its_exponent(alpha):
+    n, m = 20_000, 2000
+    uniform = torch.rand(n, dtype=torch.float64)
+    values = uniform ** (-1 / (alpha - 1))  # density ∝ x^(-alpha) on x > 1
+    # The standard error of Hill's estimate is (alpha - 1) / √m.
+    assert hill(values, m) == pytest.approx(alpha, abs=5 * (alpha - 1) / m**0.5)
+    assert hill(7.0 * values, m) == pytest.approx(hill(values, m))
+
+
+def test_the_tail_is_that_of_its_formula():
+    values = torch.tensor([8.0, 4.0, 2.0, 1.0], dtype=torch.float64)
+    s = spectrum(torch.diag(values))
+    assert s.tail(1) == pytest.approx(1 + 1 / math.log(2))
+    assert s.tail(3) == pytest.approx(1 + 3 / math.log(8 * 4 * 2))
+    assert s.tail() == s.tail(1)
+    assert spectrum(torch.eye(4)).tail(2) == math.inf
+    assert spectrum(torch.diag(values), of="jacobian").tail(3) - 1 == pytest.approx(2 * (s.tail(3) - 1))
+
+
+def test_tails_that_cannot_be_are_refused():
+    s = spectrum(DenseOperator(torch.diag(torch.tensor([2.0, 1.0, 0.0]))))
+    for m in (0, 3):
+        with pytest.raises(InputError, match="tail"):
+            s.tail(m)
+    with pytest.raises(NumericalError, match="smaller m"):
+        s.tail(2)
