@@ -6,13 +6,15 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 # Many small tests: two processes of one thread each beat one process of two threads.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
 
-.PHONY: demo test test-slow lint docs bench clean
+.PHONY: demo test setup test-slow lint docs bench clean
 
 demo: $(VENV)/.base
 	$(BIN)/tangentkit run surrogate --scale quick
 
 test: lint
 	$(PYTEST) -n auto -m "not slow"
+
+setup: $(VENV)/.test
 
 test-slow: $(VENV)/.test
 	$(PYTEST) -m slow
@@ -31,7 +33,7 @@ bench: $(VENV)/.test
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) docs/_build build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) .venv-neural-tangents .cache docs/_build build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # One stamp for each set of packages; a changed pyproject.toml or constraints.txt installs again.

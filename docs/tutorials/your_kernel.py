@@ -68,7 +68,9 @@ def contrast(k):
     return float(k[same].mean() - k[y[:, None] != y[None, :]].mean())
 
 
-print(f"accuracy {accuracy:.3f}; class contrast of the kernel {contrast(before):.3f} -> {contrast(after):.3f}")
+print(
+    f"accuracy {accuracy:.3f}; class contrast of the kernel {contrast(before):.3f} -> {contrast(after):.3f}"
+)
 assert accuracy > 0.9
 assert contrast(after) > contrast(before)
 

@@ -9,6 +9,7 @@ The gradient of a matrix-like layer is Σ_s g_s ⊗ a_s over positions s, so its
 Both give the same numbers; `plan` counts which is cheaper.
 """
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -22,8 +23,11 @@ LONGEST_SUM = 2**16
 """Columns of one matrix product. One float32 product over 11M columns loses three digits; blocks do not."""
 PAIR_ENTRIES = 2**22
 """Entries of a block of position pairs: 16 MB in float32, near the cache."""
-PATCH_ENTRIES = 2**23
-"""Entries of layer inputs unfolded at a time."""
+BUILT_ENTRIES = 2**24
+"""Entries of gradients built at a time: 64 MB in float32, in one buffer that all layers use in turn."""
+PIECE_ENTRIES = 2**21
+"""Entries of factors that are unfolded or stacked at a time: 8 MB in float32. Blocks of this size stay near the
+cache, and the allocator gives the same memory again; larger ones would be fresh pages every time."""
 
 
 @dataclass(eq=False)
@@ -46,14 +50,14 @@ class Side:
         """Number of directions."""
         return len(self.gradients)
 
-    def outgoing(self, layer: Layer) -> Tensor:
-        """g (n, h, r, s, q) of all positions of all uses."""
+    def outgoing(self, layer: Layer) -> "Outgoing":
+        """The outgoing gradients of all uses."""
         parts = []
         for use in layer.uses:
             site = self.recording.sites[use]
             assert isinstance(site, (Matrix, Lookup))
-            parts.append(_stack([site.outgoing(self._gradient(g, use.node)) for g in self.gradients]))
-        return parts[0] if len(parts) == 1 else torch.cat(parts, 3)
+            parts.append([site.outgoing(self._gradient(g, use.node)) for g in self.gradients])
+        return Outgoing(parts)
 
     def inputs(self, layer: Layer, samples: slice) -> Tensor:
         """a (n, h, s, p) of all positions of all uses, for some samples."""
@@ -87,10 +91,10 @@ class Side:
             if isinstance(site, Vector):
                 gradient = self.vectors((use,))
             elif isinstance(site, Matrix):
-                gradient = matrix_gradients(self, one, self.outgoing(one), slice(0, self.n))
+                gradient = matrix_gradients(self, one, self.outgoing(one)[:], slice(0, self.n))
                 gradient = gradient.mT if site.transposed else gradient
             else:
-                gradient = lookup_gradients(self.indices(one), self.outgoing(one), shape[0])
+                gradient = lookup_gradients(self.indices(one), self.outgoing(one)[:], shape[0])
             flat = gradient.reshape(self.n * self.r, *shape)
             total = total + self.recording.pull(use, flat, layer.weight).unflatten(0, (self.n, self.r))
         assert isinstance(total, Tensor)
@@ -108,6 +112,28 @@ class Side:
         return self.recording.outputs.new_zeros(shape)
 
 
+@dataclass(frozen=True, eq=False)
+class Outgoing:
+    """g (n, h, r, s, q) of all positions of all uses of a layer, stacked when samples are taken."""
+
+    parts: list[list[Tensor]]
+    """For each use and direction, (n, h, s, q)."""
+
+    @property
+    def sizes(self) -> tuple[int, int, int, int, int]:
+        """(n, h, r, s, q)."""
+        n, h, _, q = self.parts[0][0].shape
+        return n, h, len(self.parts[0]), sum(views[0].shape[2] for views in self.parts), q
+
+    def __getitem__(self, samples: slice) -> Tensor:
+        return self.block(samples, slice(None), slice(None))
+
+    def block(self, samples: slice, heads: slice, rows: slice) -> Tensor:
+        """g for some samples, heads and rows q of the weight."""
+        stacks = [_stack([view[samples, heads, :, rows] for view in views]) for views in self.parts]
+        return stacks[0] if len(stacks) == 1 else torch.cat(stacks, 3)
+
+
 @dataclass(eq=False)
 class Tile:
     """A block of the kernel in the making: samples of two batches, for some or all parameters."""
@@ -118,6 +144,8 @@ class Tile:
     """Whether directions are kept apart."""
     sums: dict[str, Tensor]
     """Parameter -> (n, m), or (n r, m r) with `full`. Several names may share one tensor."""
+    buffer: Tensor
+    """Where gradients are built."""
     grams: dict[object, Tensor] = field(default_factory=dict)
     """Position Grams of the inputs, kept over groups of directions where they are small."""
 
@@ -148,8 +176,13 @@ def _stack(views: list[Tensor]) -> Tensor:
     return torch.stack([view.mT for view in views], 2).mT
 
 
-def _row_blocks(n: int, *, halves: bool, least: int = 128) -> Iterator[slice]:
-    size = max(least, -(-n // 8)) if halves else n
+def row_block(n: int) -> int:
+    """Rows of a block of a symmetric product: few enough to save nearly half, enough for a fast product."""
+    return max(32, -(-n // 8))
+
+
+def _row_blocks(n: int, *, halves: bool) -> Iterator[slice]:
+    size = row_block(n) if halves else n
     for start in range(0, n, size):
         yield slice(start, min(start + size, n))
 
@@ -159,15 +192,14 @@ def _row_blocks(n: int, *, halves: bool, least: int = 128) -> Iterator[slice]:
 
 def add_pairwise(tile: Tile, layer: Layer, *, keep_grams: bool) -> None:
     """Σ_st (a_s · a'_t)(g_s · g'_t) for a weight, and Σ_st g_s · g'_t for its bias."""
-    symmetric, full = tile.symmetric, tile.full
-    gx = tile.x.outgoing(layer)
-    gy = gx if symmetric else tile.y.outgoing(layer)
+    gx = tile.x.outgoing(layer)[:]
+    gy = gx if tile.symmetric else tile.y.outgoing(layer)[:]
     gram = _lookup_gram(tile, layer) if layer.kind == "lookup" else _input_gram(tile, layer)
-    r, positions = tile.x.r, (gx.shape[3], gy.shape[3])
+    copies, positions = gx.shape[2] if tile.full else 1, (gx.shape[3], gy.shape[3])
     for head in range(gx.shape[1]):
-        hx = _pair_rows(gx[:, head], full)
-        hy = hx if symmetric else _pair_rows(gy[:, head], full)
-        for i, j in _pair_blocks(tile, positions, r if full else 1):
+        hx = _pair_rows(gx[:, head], tile.full)
+        hy = hx if tile.symmetric else _pair_rows(gy[:, head], tile.full)
+        for i, j in _pair_blocks(tile, positions, copies):
             key = (layer.weight, head, i.start, j.start)
             inner = tile.grams.get(key)
             if inner is None:
@@ -175,12 +207,33 @@ def add_pairwise(tile: Tile, layer: Layer, *, keep_grams: bool) -> None:
                 if keep_grams:
                     tile.grams[key] = inner
             outer = hx[i].flatten(0, -2) @ hy[j].flatten(0, -2).T
-            reduce = _sum_full if full else _sum_positions
-            shape = (i.stop - i.start, j.stop - j.start, r, *positions)
-            where = _entries(i, r if full else 1), _entries(j, r if full else 1)
-            if layer.bias is not None:
-                tile.sums[layer.bias][where] += reduce(outer, None, shape)
-            tile.sums[layer.weight][where] += reduce(outer, inner, shape)
+            _add_pairs(tile, layer, (i, j), copies, outer, inner)
+
+
+def _add_pairs(
+    tile: Tile, layer: Layer, block: tuple[slice, slice], copies: int, outer: Tensor, inner: Tensor
+) -> None:
+    """Adds Σ_st outer ∘ inner, and Σ_st outer for the bias, to a block of samples."""
+    (n, m), (rows, columns) = (s.stop - s.start for s in block), (_entries(s, copies) for s in block)
+    outer = outer.view(n, copies, -1, m, copies, outer.shape[1] // (m * copies))
+    inner = inner.view(n, 1, -1, m, 1, outer.shape[5])
+    parts = {layer.weight: inner} if layer.bias is None else {layer.weight: inner, layer.bias: None}
+    if layer.bias is not None and tile.sums[layer.bias] is tile.sums[layer.weight]:
+        # Both go to one sum: one pass over it will do.
+        parts = {layer.weight: inner + 1}
+    for name, factor in parts.items():
+        total = tile.sums[name][rows, columns].unflatten(1, (m, copies)).unflatten(0, (n, copies))
+        if factor is None:
+            total += outer.sum((2, 5))
+        elif outer.shape[2] == outer.shape[5] == 1:
+            total.addcmul_(outer[:, :, 0, :, :, 0], factor[:, :, 0, :, :, 0])
+        else:
+            total += (outer * factor).sum((2, 5))
+
+
+def pair_block(n: int, positions: int) -> int:
+    """Samples of a block of pairs: an eighth, so that nearly half of a symmetric kernel is saved, if rows suffice."""
+    return max(-(-n // 8), -(-128 // positions))
 
 
 def _pair_rows(g: Tensor, full: bool) -> Tensor:
@@ -191,7 +244,7 @@ def _pair_rows(g: Tensor, full: bool) -> Tensor:
 def _pair_blocks(tile: Tile, positions: tuple[int, int], copies: int) -> Iterator[tuple[slice, slice]]:
     n, m = tile.x.n, tile.y.n
     entries = PAIR_ENTRIES / (positions[0] * positions[1] * copies**2)
-    size = max(1, min(int(entries**0.5), max(128, -(-max(n, m) // 4))))
+    size = max(1, min(int(entries**0.5), pair_block(n, positions[0])))
     for i in range(0, n, size):
         for j in range(0, min(i + size, n) if tile.symmetric else m, size):
             yield slice(i, min(i + size, n)), slice(j, min(j + size, m))
@@ -199,20 +252,6 @@ def _pair_blocks(tile: Tile, positions: tuple[int, int], copies: int) -> Iterato
 
 def _entries(samples: slice, copies: int) -> slice:
     return slice(samples.start * copies, samples.stop * copies)
-
-
-def _sum_positions(outer: Tensor, inner: Tensor | None, shape: tuple[int, ...]) -> Tensor:
-    n, m, _, s, t = shape
-    product = outer if inner is None else outer * inner
-    return product if s == t == 1 else product.view(n, s, m, t).sum((1, 3))
-
-
-def _sum_full(outer: Tensor, inner: Tensor | None, shape: tuple[int, ...]) -> Tensor:
-    n, m, r, s, t = shape
-    product = outer.view(n, r, s, m, r, t)
-    if inner is not None:
-        product = product * inner.view(n, 1, s, m, 1, t)
-    return product.sum((2, 5)).view(n * r, m * r)
 
 
 def _input_gram(tile: Tile, layer: Layer) -> Callable[[int, slice, slice], Tensor]:
@@ -245,15 +284,16 @@ def add_gradients(tile: Tile, layer: Layer) -> None:
     gx = tile.x.outgoing(layer)
     gy = gx if tile.symmetric else tile.y.outgoing(layer)
     for heads, rows in _weight_blocks(tile, layer, gx):
-        fx = _block_gradients(tile.x, layer, gx, heads, rows)
-        fy = fx if tile.symmetric else _block_gradients(tile.y, layer, gy, heads, rows)
+        fx = _block_gradients(tile.x, layer, gx, heads, rows, tile.buffer)
+        rest = tile.buffer[fx.numel() :]
+        fy = fx if tile.symmetric else _block_gradients(tile.y, layer, gy, heads, rows, rest)
         tile.add(layer.weight, fx, fy)
 
 
-def _weight_blocks(tile: Tile, layer: Layer, g: Tensor) -> Iterator[tuple[slice, slice]]:
-    h, r, q = g.shape[1], g.shape[2], g.shape[4]
+def _weight_blocks(tile: Tile, layer: Layer, g: Outgoing) -> Iterator[tuple[slice, slice]]:
+    _, h, r, _, q = g.sizes
     p = tile.x.inputs(layer, slice(0, 1)).shape[-1]
-    columns = max(1, LONGEST_SUM // (p * r))
+    columns = max(1, BUILT_ENTRIES // (p * r * (tile.x.n if tile.symmetric else tile.x.n + tile.y.n)))
     size = min(columns, q)
     together = max(1, columns // q)
     for head in range(0, h, together):
@@ -261,28 +301,39 @@ def _weight_blocks(tile: Tile, layer: Layer, g: Tensor) -> Iterator[tuple[slice,
             yield slice(head, min(head + together, h)), slice(row, min(row + size, q))
 
 
-def _block_gradients(side: Side, layer: Layer, g: Tensor, heads: slice, rows: slice) -> Tensor:
-    """(n, r, h q p) for some heads and rows, filled in pieces of samples that bound the unfolded inputs."""
-    one = side.inputs(layer, slice(0, 1))
-    size = max(1, PATCH_ENTRIES // max(1, one.numel()))
-    pieces = [slice(start, min(start + size, side.n)) for start in range(0, side.n, size)]
-    block = g[:, heads, :, :, rows]
-    if len(pieces) == 1:
-        return matrix_gradients(side, layer, block, pieces[0], heads).flatten(2)
-    length = (heads.stop - heads.start) * (rows.stop - rows.start) * one.shape[-1]
-    out = g.new_empty(side.n, side.r, length)
-    for samples in pieces:
-        out[samples] = matrix_gradients(side, layer, block, samples, heads).flatten(2)
-    return out
+def _block_gradients(
+    side: Side, layer: Layer, g: Outgoing, heads: slice, rows: slice, buffer: Tensor
+) -> Tensor:
+    """(n, r, h q p) for some heads and rows, written to a buffer in pieces of samples."""
+    n, h, r, s, _ = g.sizes
+    a = side.inputs(layer, slice(0, 1))
+    sizes = (heads.stop - heads.start, rows.stop - rows.start, a.shape[-1])
+    out = buffer[: n * r * math.prod(sizes)].view(n, r, *sizes)
+    step = max(1, PIECE_ENTRIES // max(a.numel(), h * r * s * sizes[1]))
+    for start in range(0, n, step):
+        samples = slice(start, min(start + step, n))
+        matrix_gradients(side, layer, g.block(samples, heads, rows), samples, heads, out=out[samples])
+    return out.flatten(2)
 
 
 def matrix_gradients(
-    side: Side, layer: Layer, g: Tensor, samples: slice, heads: slice = slice(None)
+    side: Side,
+    layer: Layer,
+    g: Tensor,
+    samples: slice,
+    heads: slice = slice(None),
+    *,
+    out: Tensor | None = None,
 ) -> Tensor:
-    """Σ_s g_s ⊗ a_s as (n, r, h, q, p) for some samples, g being (n, h, r, s, q) for the heads wanted."""
+    """Σ_s g_s ⊗ a_s as (n, r, h, q, p) for some samples, g being (n, h, r, s, q) for these samples and heads."""
     a = side.inputs(layer, samples)[:, heads]
-    left = g[samples].permute(0, 1, 2, 4, 3).flatten(2, 3)
-    return (left @ a).unflatten(2, (g.shape[2], g.shape[4])).transpose(1, 2)
+    left = g.permute(0, 1, 2, 4, 3).flatten(2, 3)
+    if out is not None and out.shape[2] == 1:
+        # (n, r, 1, q, p) is (n, r q, p) in memory: the product can be written in place.
+        torch.bmm(left[:, 0], a[:, 0], out=out.view(len(out), -1, out.shape[-1]))
+        return out
+    product = (left @ a).unflatten(2, (g.shape[2], g.shape[4])).transpose(1, 2)
+    return product if out is None else out.copy_(product)
 
 
 def add_lookup_gradients(tile: Tile, layer: Layer) -> None:
@@ -291,8 +342,8 @@ def add_lookup_gradients(tile: Tile, layer: Layer) -> None:
     iy = ix if tile.symmetric else tile.y.indices(layer)
     rows = torch.unique(ix) if tile.symmetric else _common(ix, iy)
     rows = rows[rows >= 0]
-    gx = tile.x.outgoing(layer)
-    gy = gx if tile.symmetric else tile.y.outgoing(layer)
+    gx = tile.x.outgoing(layer)[:]
+    gy = gx if tile.symmetric else tile.y.outgoing(layer)[:]
     size = max(1, LONGEST_SUM // (gx.shape[4] * tile.x.r))
     for start in range(0, len(rows), size):
         some = rows[start : start + size]
@@ -332,30 +383,30 @@ def add_vectors(tile: Tile, name: str, gradients: Callable[[Side], Tensor]) -> N
 def square_norms(side: Side, layer: Layer) -> dict[str, Tensor]:
     """|gradient|² of every sample and direction, (n, r), for the parameters of a layer."""
     if layer.kind == "matrix":
-        g = side.outgoing(layer)
-        found = {layer.weight: _matrix_norms(side, layer, g)}
+        found = {layer.weight: _matrix_norms(side, layer, side.outgoing(layer))}
         if layer.bias is not None:
-            found[layer.bias] = g.sum(3).square().sum((1, 3))
+            found[layer.bias] = side.vectors(layer.bias_uses).square().sum(2)
         return found
     if layer.kind == "lookup":
-        g, indices = side.outgoing(layer)[:, 0], side.indices(layer)
+        g, indices = side.outgoing(layer)[:][:, 0], side.indices(layer)
         same = (indices[:, :, None] == indices[:, None, :]) & (indices >= 0)[:, :, None]
         return {layer.weight: ((g @ g.mT) * same[:, None]).sum((2, 3))}
     gradient = side.vectors(layer.uses) if layer.kind == "vector" else side.assembled(layer)
     return {layer.weight: gradient.square().sum(2)}
 
 
-def _matrix_norms(side: Side, layer: Layer, g: Tensor) -> Tensor:
-    n, h, r, s, q = g.shape
-    one = side.inputs(layer, slice(0, 1))
-    size = max(1, PATCH_ENTRIES // max(one.numel(), h * r * min(s * s, q * one.shape[-1])))
-    out = g.new_zeros(n, r)
+def _matrix_norms(side: Side, layer: Layer, g: Outgoing) -> Tensor:
+    n, h, r, s, q = g.sizes
+    p = side.inputs(layer, slice(0, 1)).shape[-1]
+    by_pairs = s * (p + q * r) < q * p * r
+    size = max(1, PIECE_ENTRIES // (h * max(s * p, r * s * q, r * min(s * s, q * p))))
+    out = side.recording.outputs.new_empty(n, r)
     for start in range(0, n, size):
         samples = slice(start, min(start + size, n))
-        a = side.inputs(layer, samples)
-        if s * s * (one.shape[-1] + q * r) < s * q * one.shape[-1] * r:
-            some = g[samples]
+        some = g[samples]
+        if by_pairs:
+            a = side.inputs(layer, samples)
             out[samples] = ((some @ some.mT) * (a @ a.mT).unsqueeze(2)).sum((1, 3, 4))
         else:
-            out[samples] = matrix_gradients(side, layer, g, samples).square().sum((2, 3, 4))
+            out[samples] = matrix_gradients(side, layer, some, samples).square().sum((2, 3, 4))
     return out

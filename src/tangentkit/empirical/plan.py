@@ -1,6 +1,7 @@
 """Counted before any work: which route each parameter takes, its FLOPs and bytes, and how samples are batched."""
 
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -8,12 +9,16 @@ from torch import Tensor
 
 from tangentkit.core.errors import BudgetError
 from tangentkit.core.memory import format_bytes
-from tangentkit.empirical.contraction import LONGEST_SUM, PAIR_ENTRIES, PATCH_ENTRIES
+from tangentkit.empirical.contraction import BUILT_ENTRIES, PAIR_ENTRIES, PIECE_ENTRIES, pair_block, row_block
 from tangentkit.empirical.recording import Layer, Recording
 from tangentkit.empirical.rules import Lookup, Matrix
 
 FLOPS_PER_BYTE = 16
 """Multiply-adds that a core does while one byte comes from memory: what weighs bytes against FLOPs."""
+
+
+GROUP_BYTES = 2**28
+"""Outgoing gradients that are always worth keeping at once."""
 
 
 @dataclass(frozen=True)
@@ -26,10 +31,10 @@ class Work:
     full: bool
     symmetric: bool
 
-    @property
-    def half(self) -> float:
-        """Share of the pairs that is computed."""
-        return 0.5 if self.symmetric else 1.0
+    def half(self, block: int) -> float:
+        """Share of the pairs that is computed in blocks of so many samples."""
+        blocks = -(-self.n // block)
+        return (blocks + 1) / (2 * blocks) if self.symmetric else 1.0
 
     @property
     def samples(self) -> int:
@@ -93,7 +98,7 @@ def cheapest(layer: Layer, size: Size, work: Work, item: int) -> Cost:
 
 
 def _matrix_costs(z: Size, w: Work, item: int) -> list[Cost]:
-    pairs = w.n * z.s * w.m * z.s * z.h * w.half
+    pairs = w.n * z.s * w.m * z.s * z.h * w.half(pair_block(w.n, z.s))
     columns = z.h * z.q * z.p
     return [
         Cost(
@@ -103,28 +108,32 @@ def _matrix_costs(z: Size, w: Work, item: int) -> list[Cost]:
         ),
         Cost(
             "gradient",
-            2 * w.samples * w.r * z.s * columns + 2 * w.n * w.m * w.half * w.products * columns,
-            item * w.samples * (3 * w.r * columns + 2 * z.h * z.s * z.p),
+            2 * w.samples * w.r * z.s * columns + _gram_flops(w, columns),
+            item * w.samples * (w.r * columns + 2 * z.h * z.s * z.p),
         ),
     ]
 
 
 def _lookup_costs(z: Size, w: Work, item: int) -> list[Cost]:
-    pairs, rows = w.n * z.s * w.m * z.s * w.half, min(z.p, w.n * z.s)
+    pairs, rows = w.n * z.s * w.m * z.s * w.half(pair_block(w.n, z.s)), min(z.p, w.n * z.s)
     return [
         Cost(
             "lookup (pairs)", 2 * pairs * w.products * z.q, item * 3 * pairs * (w.products if w.full else 1)
         ),
         Cost(
             "lookup (rows)",
-            2 * w.n * w.m * w.half * w.products * rows * z.q,
+            _gram_flops(w, rows * z.q),
             item * 3 * w.samples * w.r * rows * z.q,
         ),
     ]
 
 
+def _gram_flops(w: Work, columns: int) -> float:
+    return 2 * w.n * w.m * w.half(row_block(w.n)) * w.products * columns
+
+
 def _vector_costs(z: Size, w: Work, item: int) -> list[Cost]:
-    return [Cost("elementwise", 2 * w.n * w.m * w.half * w.products * z.q, 2 * item * w.samples * w.r * z.q)]
+    return [Cost("elementwise", _gram_flops(w, z.q), 2 * item * w.samples * w.r * z.q)]
 
 
 # -- batching within the budget ----------------------------------------------------------------------------------
@@ -178,19 +187,27 @@ def _value(node: object, name: str) -> object:
         return None
 
 
+def buffer_entries(sizes: Iterable[Size], work: Work) -> int:
+    """Entries of the buffer in which gradients are built: no more than the largest layer needs."""
+    largest = max((z.h * z.q * z.p for z in sizes), default=0)
+    one_row = max((z.p for z in sizes), default=0)
+    each = work.samples * work.r
+    return max(min(BUILT_ENTRIES, each * largest), each * one_row)
+
+
 def batching(foot: Footprint, work: Work, budget: int, item: int) -> Batching:
     """The largest batches within the budget: first samples (fewer passes), then directions (larger products).
 
     Raises:
         BudgetError: not even one pair of samples fits.
     """
-    blocks = item * (2 * PATCH_ENTRIES + 4 * PAIR_ENTRIES)
+    blocks = item * (4 * PIECE_ENTRIES + 4 * PAIR_ENTRIES + BUILT_ENTRIES)
     left = max(budget - blocks, budget // 4)
     least = work.r if work.full else 1
 
     def sample_bytes(directions: int) -> float:
-        # One gradient more than directions for the pass under way; a block of built gradients.
-        return foot.saved + (directions + 1) * foot.gradients + directions * foot.written + item * LONGEST_SUM
+        # One gradient more than directions, for the pass under way.
+        return foot.saved + (directions + 1) * foot.gradients + directions * foot.written + 1
 
     most = left / sample_bytes(least)
     samples = (
@@ -207,7 +224,13 @@ def batching(foot: Footprint, work: Work, budget: int, item: int) -> Batching:
         )
     sides = 1 if work.symmetric and samples >= work.n else 2
     directions = least
-    while directions < work.r and sides * samples * sample_bytes(directions + 1) <= left:
+    # More directions at once make larger products, but beyond what the forward pass keeps anyway they gain little.
+    modest = max(GROUP_BYTES, samples * foot.saved)
+    while (
+        directions < work.r
+        and sides * samples * sample_bytes(directions + 1) <= left
+        and (directions + 1) * samples * (foot.gradients + foot.written) <= modest
+    ):
         directions += 1
     return Batching(_even(max(work.n, work.m), samples), _even(work.r, directions))
 

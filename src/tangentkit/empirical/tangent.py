@@ -2,10 +2,10 @@
 
 import warnings
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from torch.utils.flop_counter import FlopCounterMode
 
 from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch, as_batch, batch_size, check_same_structure, describe, take
@@ -26,6 +26,7 @@ from tangentkit.empirical.plan import (
     Size,
     Work,
     batching,
+    buffer_entries,
     cheapest,
     footprint,
     measured_rate,
@@ -115,18 +116,14 @@ class TangentKernel(Kernel):
         x = self._checked(x)
         known = self._learn(x)
         spans = self._directions(known)
+        work = Work(batch_size(x), 1, len(spans.vectors), full=False, symmetric=False)
+        size = batching(known.footprint, work, self._budget(), self._item)
         parts = []
-        work = Work(1, 1, len(spans.vectors), spans.full, True)
-        size = batching(
-            known.footprint, Work(batch_size(x), 1, work.r, spans.full, False), self._budget(), self._item
-        )
         try:
-            for start in range(0, batch_size(x), size.samples):
-                piece = take(x, slice(start, start + size.samples))
-                recording = record(self.function, piece, known.structure)
-                parts.append(
-                    sum(self._norms(side) for side in self._sides(recording, piece, spans, size.directions))
-                )
+            for samples in _spans(batch_size(x), size.samples):
+                piece = _Piece(take(x, samples), record(self.function, take(x, samples), known.structure))
+                norms = [self._norms(side) for side in self._sides(piece, spans, size.directions)]
+                parts.append(torch.cat(norms, 1))
         except AnotherGraphError:
             self._forget(x)
             return self.diag(x)
@@ -158,7 +155,7 @@ class TangentKernel(Kernel):
             for n in known.structure.unused
         ]
         order = list(self.function.params)
-        passes = known.pass_flops * work.samples * (1 + 1.0 * work.r)
+        passes = known.pass_flops * work.samples * (1 + work.r)
         size = batching(known.footprint, work, self._budget(), self._item)
         rate = measured_rate(next(iter(self.function.params.values())))
         return Plan(
@@ -186,15 +183,16 @@ class TangentKernel(Kernel):
         like = next(iter(self.function.params.values()))
         result = {name: like.new_zeros(work.n * copies, work.m * copies) for name in names or [""]}
         try:
-            for i, j, tile in self._tiles(x, y, known, spans, size, names):
-                rows, columns = (slice(s.start * copies, s.stop * copies) for s in (i, j))
-                for name, total in result.items():
-                    block = tile.sums[name]
-                    if tile.symmetric:
+            for i, j, x_side, y_side in self._pairs(x, y, known, size):
+                where = slice(i.start * copies, i.stop * copies), slice(j.start * copies, j.stop * copies)
+                blocks = {name: total[where] for name, total in result.items()}
+                sums = blocks if names else dict.fromkeys(self.function.params, blocks[""])
+                self._fill(x_side, y_side, sums, known, spans, size)
+                for name, block in blocks.items() if y is None else ():
+                    if i == j:
                         _mirror(block)
-                    total[rows, columns] = block
-                    if y is None and i != j:
-                        total[columns, rows] = block.T
+                    else:
+                        result[name][where[::-1]] = block.T
         except AnotherGraphError:
             self._forget(x)
             return self._compute(x, y, names)
@@ -202,62 +200,42 @@ class TangentKernel(Kernel):
             result = {name: total.view(work.n, copies, work.m, copies) for name, total in result.items()}
         return {name: self._finite(total) for name, total in result.items()}
 
-    def _tiles(
-        self,
-        x: Batch,
-        y: Batch | None,
-        known: "_Known",
-        spans: Directions,
-        size: Batching,
-        names: list[str] | None,
-    ) -> Iterator[tuple[slice, slice, Tile]]:
+    def _pairs(
+        self, x: Batch, y: Batch | None, known: "_Known", size: Batching
+    ) -> Iterator[tuple[slice, slice, "_Piece", "_Piece"]]:
+        """Pairs of pieces that cover the kernel, or its lower triangle, each piece of x recorded once."""
         for i in _spans(batch_size(x), size.samples):
-            piece_x = take(x, i)
-            recording_x = record(self.function, piece_x, known.structure)
+            left = _Piece(take(x, i), record(self.function, take(x, i), known.structure))
             for j in _spans(i.stop if y is None else batch_size(y), size.samples):
-                same = y is None and i == j
-                piece_y = piece_x if same else take(x if y is None else y, j)
-                recording_y = recording_x if same else record(self.function, piece_y, known.structure)
-                yield (
-                    i,
-                    j,
-                    self._tile((recording_x, piece_x), (recording_y, piece_y), known, spans, size, names),
-                )
+                if y is None and i == j:
+                    yield i, j, left, left
+                else:
+                    piece = take(x if y is None else y, j)
+                    yield i, j, left, _Piece(piece, record(self.function, piece, known.structure))
 
-    def _tile(
+    def _fill(
         self,
-        x: tuple[Recording, Batch],
-        y: tuple[Recording, Batch],
+        x: "_Piece",
+        y: "_Piece",
+        sums: dict[str, Tensor],
         known: "_Known",
         spans: Directions,
         size: Batching,
-        names: list[str] | None,
-    ) -> Tile:
-        n, m, r = x[0].n, y[0].n, len(spans.vectors)
-        same, copies = x[0] is y[0], r if spans.full else 1
-        total = x[0].outputs.new_zeros(n * copies, m * copies)
-        sums = {
-            name: total if names is None else torch.zeros_like(total) for name in self.function.params
-        } | {"": total}
-        tile = None
-        sides_x = self._sides(*x, spans, size.directions)
-        sides_y = sides_x if same else self._sides(*y, spans, size.directions)
+    ) -> None:
         grams: dict = {}
-        for side_x in sides_x:
-            side_y = side_x if same else next(iter(sides_y))
-            tile = Tile(side_x, side_y, spans.full, sums, grams)
-            work = Work(n, m, side_x.r, spans.full, same)
+        work = Work(x.recording.n, y.recording.n, size.directions, spans.full, x is y)
+        buffer = x.recording.outputs.new_empty(buffer_entries(known.sizes.values(), work))
+        sides = zip(
+            *(self._sides(piece, spans, size.directions) for piece in ([x] if x is y else [x, y])),
+            strict=True,
+        )
+        for group in sides:
+            tile = Tile(group[0], group[-1], spans.full, sums, buffer, grams)
             for layer in known.structure.layers:
-                self._add(
-                    tile,
-                    layer,
-                    cheapest(layer, known.sizes[layer.weight], work, self._item),
-                    size.directions < r,
-                )
+                cost = cheapest(layer, known.sizes[layer.weight], work, self._item)
+                self._add(tile, layer, cost, size.directions < len(spans.vectors))
             for name in known.structure.generic:
                 contraction.add_vectors(tile, name, lambda side, name=name: side.generic[name])
-        assert tile is not None
-        return tile
 
     def _add(self, tile: Tile, layer: Layer, cost: Cost, again: bool) -> None:
         if cost.route in ("pairwise", "factored", "lookup (pairs)"):
@@ -276,14 +254,15 @@ class TangentKernel(Kernel):
         if layer.bias is not None:
             contraction.add_vectors(tile, layer.bias, lambda side: side.vectors(layer.bias_uses))
 
-    def _sides(self, recording: Recording, piece: Batch, spans: Directions, group: int) -> Iterator[Side]:
+    def _sides(self, piece: "_Piece", spans: Directions, group: int) -> Iterator[Side]:
+        recording = piece.recording
         structure = recording.structure
         for start in range(0, len(spans.vectors), group):
             vectors = spans.vectors[start : start + group]
             generic = {}
             if structure.generic:
                 route = vmap_gradients if structure.vmap else loop_gradients
-                generic = route(self.function, list(structure.generic), piece, vectors)
+                generic = route(self.function, list(structure.generic), piece.batch, vectors)
             yield Side(recording, [recording.backward(v) for v in vectors], generic)
 
     def _norms(self, side: Side) -> Tensor:
@@ -348,7 +327,8 @@ class TangentKernel(Kernel):
         return next(iter(self.function.params.values())).element_size()
 
     def _finite(self, result: Tensor) -> Tensor:
-        if not result.isfinite().all():
+        # The sum is finite if all entries are, and needs no mask of the result's size.
+        if not result.sum().isfinite() and not result.isfinite().all():
             raise NumericalError(
                 "the kernel is not finite",
                 expected="finite gradients",
@@ -358,6 +338,14 @@ class TangentKernel(Kernel):
         return result
 
 
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """Some samples, and their recording."""
+
+    batch: Batch
+    recording: Recording
+
+
 class _Known:
     """A model's structure for samples of one shape, with its sizes."""
 
@@ -365,10 +353,7 @@ class _Known:
         self.structure = structure
         trial = take(x, torch.arange(2) % batch_size(x))
         function = kernel.function
-        with FlopCounterMode(display=False) as counter, torch.no_grad():
-            outputs = function(function.params, trial)
-        self.c = outputs.shape[1]
-        self.pass_flops = counter.get_total_flops() / 2
+        self.c = function(function.params, trial).shape[1]
         self.sizes = {name: Size(1, 1, 1, p.numel()) for name, p in function.params.items()}
         generic = sum(function.params[name].numel() for name in structure.generic)
         try:
@@ -380,6 +365,11 @@ class _Known:
             return
         self.footprint = footprint(recording, generic)
         self.sizes |= {layer.weight: size_of(recording, layer) for layer in structure.layers}
+
+    @property
+    def pass_flops(self) -> float:
+        """FLOPs of one pass of one sample through the layers with weights."""
+        return sum(2.0 * z.h * z.s * z.p * z.q for z in self.sizes.values() if z.p > 1)
 
 
 def _spans(n: int, size: int) -> Iterator[slice]:

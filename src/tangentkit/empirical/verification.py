@@ -76,19 +76,19 @@ def _structured(side: Side, layer: Layer) -> dict[str, Tensor]:
     """Gradients (n, 1, p), up to an order of the entries, as the layer's rule has them."""
     try:
         if layer.kind == "matrix":
-            g = side.outgoing(layer)
+            g = side.outgoing(layer)[:]
             found = {layer.weight: matrix_gradients(side, layer, g, slice(0, side.n)).flatten(2)}
         elif layer.kind == "lookup":
             rows = side.recording.parameters[layer.weight].shape[0]
             found = {
-                layer.weight: lookup_gradients(side.indices(layer), side.outgoing(layer), rows).flatten(2)
+                layer.weight: lookup_gradients(side.indices(layer), side.outgoing(layer)[:], rows).flatten(2)
             }
         elif layer.kind == "vector":
             found = {layer.weight: side.vectors(layer.uses)}
         else:
             found = {layer.weight: side.assembled(layer)}
         if layer.bias is not None:
-            found[layer.bias] = side.outgoing(layer).sum(3).transpose(1, 2).flatten(2)
+            found[layer.bias] = side.outgoing(layer)[:].sum(3).transpose(1, 2).flatten(2)
         return found
     except Exception:
         # A rule that raises is a wrong rule; autograd has already shown that the model is sound.

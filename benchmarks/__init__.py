@@ -1,0 +1,1 @@
+"""Benchmarks: ratios against peers and against the obvious version, measured in one run, with peak memory."""

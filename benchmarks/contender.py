@@ -1,0 +1,106 @@
+"""One measurement in a process of its own: `python -m benchmarks.contender NAME WORKLOAD N OUTPUTS REPEATS`.
+
+Prints one line of JSON: the best time, the peak resident memory, and a checksum of the kernel.
+"""
+
+import json
+import resource
+import sys
+import time
+
+import torch
+from torch.func import functional_call, grad, vmap
+
+import tangentkit as tk
+from benchmarks.workloads import C, workload
+
+
+def ours(name: str, n: int, outputs: str):
+    """tangentkit."""
+    model, x = workload(name, n)
+    kernel = tk.TangentKernel(model, outputs)
+    return lambda: kernel(x)
+
+
+def recipe(name: str, n: int, outputs: str, chunk: int = 64):
+    """What people write by hand: vmap(grad) in chunks of samples, then one matrix product for each output."""
+    model, x = workload(name, n)
+    parameters = {key: p.detach() for key, p in model.named_parameters()}
+    c = C[name]
+
+    def jacobian(direction: torch.Tensor) -> torch.Tensor:
+        def output(params, sample):
+            return functional_call(model, params, (sample[None],))[0] @ direction
+
+        rows = [vmap(grad(output), (None, 0))(parameters, piece) for piece in x.split(chunk)]
+        return torch.cat([torch.cat([g.flatten(1) for g in row.values()], 1) for row in rows])
+
+    def run() -> torch.Tensor:
+        eye = torch.eye(c)
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            if outputs == "pseudo":
+                j = jacobian(eye.sum(0))
+                return j @ j.T / c
+            if outputs == "trace":
+                total = torch.zeros(n, n)
+                for v in eye:
+                    j = jacobian(v)
+                    total += j @ j.T
+                return total
+            j = torch.stack([jacobian(v) for v in eye], 1).flatten(0, 1)
+            return (j @ j.T).view(n, c, n, c)
+
+    return run
+
+
+def nngeometry(name: str, n: int, outputs: str):
+    """nngeometry's generator of dense kernels."""
+    from nngeometry.generator import Jacobian
+    from nngeometry.layercollection import LayerCollection
+    from nngeometry.object import FMatDense
+    from torch.utils.data import DataLoader, TensorDataset
+
+    model, x = workload(name, n)
+    c = C[name]
+    data = DataLoader(TensorDataset(x, torch.zeros(n)), batch_size=n)
+    if outputs == "pseudo":
+        function, c = (lambda batch, _: model(batch).sum(1, keepdim=True)), 1
+    else:
+        function = lambda batch, _: model(batch)  # noqa: E731
+    layers = LayerCollection.from_model(model)
+    generator = Jacobian(layer_collection=layers, model=model, function=function, n_output=c)
+
+    def run() -> torch.Tensor:
+        full = FMatDense(layer_collection=layers, generator=generator, examples=data).get_dense_tensor()
+        if outputs == "full":
+            return full
+        return torch.einsum("cicj->ij", full.view(c, n, c, n)) / (C[name] if outputs == "pseudo" else 1)
+
+    return run
+
+
+def main(contender: str, name: str, n: str, outputs: str, repeats: str) -> None:
+    """Measures one contender."""
+    run = {"ours": ours, "recipe": recipe, "nngeometry": nngeometry}[contender](name, int(n), outputs)
+    seconds, kernel = [], None
+    for _ in range(int(repeats)):
+        kernel = None
+        start = time.perf_counter()
+        kernel = run()
+        seconds.append(time.perf_counter() - start)
+    assert kernel is not None
+    # The first call of ours learns and verifies the structure: it is reported on its own.
+    print(
+        json.dumps(
+            {
+                "seconds": min(seconds),
+                "first": seconds[0],
+                "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                "checksum": float(kernel.double().sum()),
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,74 @@
+"""The page of benchmarks."""
+
+TARGETS = {
+    ("mlp", 512, "trace"): {"recipe": 400, "neural-tangents": 2},
+    ("mlp", 128, "full"): {"recipe": 400},
+    ("mlp", 512, "full"): {"neural-tangents": 4},
+    ("lenet", 512, "trace"): {"recipe": 15, "neural-tangents": 5},
+    ("lenet", 512, "full"): {"neural-tangents": 4},
+    ("resnet18", 64, "trace"): {"recipe": 5},
+    ("resnet18", 256, "trace"): {"recipe": 5},
+    ("resnet18", 64, "pseudo"): {"recipe": 3},
+    ("transformer", 64, "trace"): {"recipe": 2},
+}
+"""How many times faster than each contender we want to be."""
+CONTENDERS = ("recipe", "neural-tangents", "nngeometry")
+
+
+def page(record: dict) -> str:
+    """The page in markdown."""
+    rate = record["rate"]
+    head = "| kernel (float32) | ours | FLOP limit | " + " | ".join(CONTENDERS) + " |"
+    lines = [
+        "# Benchmarks",
+        "",
+        "Made by `make bench` in one run on one machine; every contender runs in a process of its own. Times are the",
+        "best of the repeats, memory is the peak resident memory of the process. *Recipe* is what people write by",
+        "hand: `vmap(grad)` in chunks of 64 samples and one matrix product for each output. The FLOP limit is our",
+        f"counted FLOPs over the rate of a large matrix product on this machine, {rate / 1e9:.0f} GFLOP/s.",
+        "In brackets: how many times faster ours is; an arrow marks the goal we set ourselves.",
+        "",
+        head,
+        "|---" * (3 + len(CONTENDERS)) + "|",
+    ]
+    for row in record["rows"]:
+        cells = [f"{row['workload']}, N = {row['n']}, {row['outputs']}", _cell(row["ours"])]
+        cells.append(f"{_seconds(row['flops'] / rate)} ({row['ours']['seconds'] * rate / row['flops']:.1f}x)")
+        for contender in CONTENDERS:
+            found = row.get(contender)
+            target = TARGETS.get((row["workload"], row["n"], row["outputs"]), {}).get(contender)
+            cells.append("" if found is None else _against(found, row["ours"], target))
+        lines.append("| " + " | ".join(cells) + " |")
+    firsts = [
+        (r["workload"], r["ours"]["first"] - r["ours"]["seconds"])
+        for r in record["rows"]
+        if r["ours"]["first"]
+    ]
+    lines += [
+        "",
+        "The first call of a kernel also learns and verifies the structure of the model: "
+        + ", ".join(f"{name} {_seconds(extra)}" for name, extra in dict(firsts).items())
+        + ", including one-time work of torch itself.",
+        "",
+        "## How cost grows",
+        "",
+        "![Time and memory of the trace kernel over samples, outputs, width and positions](figures/growth.png)",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _seconds(value: float) -> str:
+    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.1f} s"
+
+
+def _cell(found: dict) -> str:
+    return f"{_seconds(found['seconds'])}, {found['peak'] / 1e9:.2f} GB"
+
+
+def _against(found: dict | str, ours: dict, target: float | None) -> str:
+    if isinstance(found, str):
+        return found
+    ratio = found["seconds"] / ours["seconds"]
+    goal = "" if target is None else f" → {target}x {'reached' if ratio >= target else 'NOT reached'}"
+    return f"{_cell(found)} ({ratio:.1f}x{goal})"
