@@ -132,7 +132,7 @@ def _gradient(output: Tensor, theta: list[Tensor]) -> Tensor:
     gradients = torch.autograd.grad(
         output, theta, retain_graph=True, allow_unused=True, materialize_grads=True
     )
-    return torch.cat([g.flatten() for g in gradients])
+    return torch.cat([(g.to_dense() if g.is_sparse else g).flatten() for g in gradients])
 
 
 def _double(tree: Batch) -> Batch:

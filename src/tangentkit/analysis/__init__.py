@@ -1,0 +1,1 @@
+"""Spectra, alignment, anisotropy, representations, shift, training tracker: to come."""

@@ -75,6 +75,12 @@ def move(batch: Batch, device: torch.device | str) -> Batch:
     return pytree.tree_map(lambda leaf: leaf.to(device) if isinstance(leaf, Tensor) else leaf, batch)
 
 
+def copied(batch: Batch) -> Batch:
+    """The batch in memory of its own, outside of inference mode."""
+    with torch.inference_mode(False):
+        return pytree.tree_map(lambda leaf: leaf.clone() if isinstance(leaf, Tensor) else leaf, batch)
+
+
 def concatenate(batches: Sequence[Batch]) -> Batch:
     """One batch from several of the same structure.
 

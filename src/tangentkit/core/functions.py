@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from tangentkit.core.batches import Batch, tensors
+from tangentkit.core.batches import Batch, copied, tensors
 from tangentkit.core.errors import InputError, ModelError, NumericalError
 from tangentkit.core.parameters import Selection, select_parameters
 
+Result = TypeVar("Result")
 Forward = Callable[[nn.Module, Batch], Tensor]
 """A rule (model, batch) -> (n, c) for models with other inputs or outputs."""
 
@@ -53,12 +55,19 @@ class ModelFunction:
 
     def run(self, params: dict[str, Tensor], batch: Batch) -> object:
         """Whatever the model returns."""
-        adapter = _Adapter(self.module, self.forward)
+        # A model may write to its input (an in-place activation, say): it gets a copy to write to.
+        return self.within(params, lambda: self.forward(self.module, copied(batch)))
+
+    def within(self, params: dict[str, Tensor], work: Callable[[], Result]) -> Result:
+        """Does something while the module holds these parameters, and all else of the snapshot.
+
+        Backward passes belong here too: checkpointed blocks run forward again in them.
+        """
         # A call may write to buffers (a counter, say): it gets copies to write to.
         buffers = {name: value.clone() for name, value in self.buffers.items()}
         state = {f"module.{name}": value for name, value in (buffers | self.frozen | params).items()}
-        with _modes(self.module, self.modes):
-            return torch.func.functional_call(adapter, state, (batch,))
+        with _modes(self.module, self.modes), _plain_attention():
+            return torch.func.functional_call(_Stage(self.module), state, (work,))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -103,7 +112,9 @@ def snapshot(module: nn.Module, *, params: Selection = None, forward: Forward | 
         raise ModelError(
             "parameters are mixed", expected="one dtype and device", got=words, hint="model.to(...)"
         )
-    copies = {name: value.detach().clone() for name, value in state.items()}
+    # Tensors made in inference mode could never take part in a backward pass.
+    with torch.inference_mode(False):
+        copies = {name: value.detach().clone() for name, value in state.items()}
     buffers = {name: copies[name] for name, _ in module.named_buffers()}
     return ModelFunction(
         module=module,
@@ -198,15 +209,26 @@ def check_inputs(function: ModelFunction, batch: Batch) -> None:
             )
 
 
-class _Adapter(nn.Module):
-    """Gives functional_call one module whose forward is the user's rule."""
+class _Stage(nn.Module):
+    """Gives functional_call a module around the user's, whose forward is any work."""
 
-    def __init__(self, module: nn.Module, rule: Forward):
+    def __init__(self, module: nn.Module):
         super().__init__()
-        self.module, self.rule = module, rule
+        self.module = module
 
-    def forward(self, batch: Batch) -> Tensor:
-        return self.rule(self.module, batch)
+    def forward(self, work: Callable[[], Result]) -> Result:
+        return work()
+
+
+@contextmanager
+def _plain_attention() -> Iterator[None]:
+    # The fast path of attention layers is for inference: it has no derivatives, and other rounding.
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
 
 
 @contextmanager

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tangentkit.empirical.recording import Layer, Recording
+from tangentkit.empirical.recording import Recording
 from tangentkit.empirical.rules import Lookup, Matrix, Vector
+from tangentkit.empirical.structure import Layer
 
 LONGEST_SUM = 2**16
 """Columns of one matrix product. One float32 product over 11M columns loses three digits; blocks do not."""

@@ -7,7 +7,16 @@ import torch
 from torch import Tensor, nn
 
 from tangentkit.compute.kernel import Kernel
-from tangentkit.core.batches import Batch, as_batch, batch_size, check_same_structure, split, tensors
+from tangentkit.core.batches import (
+    Batch,
+    as_batch,
+    batch_size,
+    check_same_structure,
+    describe,
+    split,
+    take,
+    tensors,
+)
 from tangentkit.core.errors import InputError, ModelError, NumericalError, UnknownNameError
 from tangentkit.core.functions import Forward, ModelFunction, check_inputs, snapshot
 from tangentkit.core.memory import memory_budget
@@ -55,7 +64,7 @@ class ConjugateKernel(Kernel):
 
         def keep(name: str, inputs: tuple, _: object) -> None:
             seen.pop(name, None)  # the last call counts, and the order of calls
-            seen[name] = _first_tensor(name, inputs)
+            seen[name] = self.activations.by_sample(name, _first_tensor(name, inputs))
 
         def last() -> Tensor:
             if not seen:
@@ -66,7 +75,7 @@ class ConjugateKernel(Kernel):
             return next(reversed(seen.values()))
 
         wanted = [self.layer] if self.layer is not None else self.activations.names(LINEAR)
-        h = torch.cat([last().flatten(1) for _ in self.activations.run(x, wanted, keep, seen.clear)])
+        h = torch.cat([last() for _ in self.activations.run(x, wanted, keep, seen.clear)])
         return torch.cat([h, h.new_ones(len(h), 1)], 1) if self.bias else h
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
@@ -134,9 +143,8 @@ class EmbeddingKernel(Kernel):
 
         def keep(name: str, _: tuple, output: object) -> None:
             call = sum(layer == name for layer, _ in seen)
-            seen[name, call] = _first_tensor(
-                name, output if isinstance(output, tuple) else (output,)
-            ).flatten(1)
+            values = output if isinstance(output, tuple) else (output,)
+            seen[name, call] = self.activations.by_sample(name, _first_tensor(name, values))
 
         for _ in self.activations.run(x, self.layers, keep, seen.clear):
             yield dict(seen)
@@ -158,6 +166,9 @@ class _Activations:
         self.function: ModelFunction = snapshot(model, params=lambda *_: True, forward=forward)
         self.modules = dict(model.named_modules())
         self.memory = memory
+        self._samples = 0
+        self._samples_elsewhere: set[str] = set()
+        self._looked_at: set[str] = set()
 
     def names(self, kinds: tuple[type, ...]) -> list[str]:
         return [name for name, module in self.modules.items() if isinstance(module, kinds)]
@@ -176,11 +187,46 @@ class _Activations:
     ) -> Iterator[Batch]:
         x = as_batch(x)
         check_inputs(self.function, x)
+        self._find_samples(x, layers)
         for piece in split(x, self._piece_size(x)):
             clear()
-            with torch.no_grad(), _watching({name: self.modules[name] for name in layers}, keep):
-                self.function.run(self.function.params, piece)
+            self._samples = batch_size(piece)
+            self._watch(piece, layers, keep)
             yield piece
+
+    def _find_samples(self, x: Batch, layers: Sequence[str]) -> None:
+        """Notes layers whose first axis does not count the samples, by runs of two and three of them, once."""
+        if (shape := describe(x)) in self._looked_at:
+            return
+        self._looked_at.add(shape)
+        lengths: list[dict[str, int]] = []
+        for n in (2, 3):
+            lengths.append({})
+
+            def keep(name: str, inputs: tuple, output: object, seen: dict[str, int] = lengths[-1]) -> None:
+                for value in (*inputs, *(output if isinstance(output, tuple) else (output,))):
+                    if isinstance(value, Tensor) and value.ndim:
+                        seen[name] = len(value)
+
+            self._watch(take(x, torch.arange(n) % batch_size(x)), layers, keep)
+        self._samples_elsewhere = {
+            name for name, n in lengths[0].items() if (n, lengths[1].get(name)) != (2, 3)
+        }
+
+    def _watch(self, piece: Batch, layers: Sequence[str], keep: Callable[[str, tuple, object], None]) -> None:
+        with torch.no_grad(), _watching({name: self.modules[name] for name in layers}, keep):
+            self.function.run(self.function.params, piece)
+
+    def by_sample(self, name: str, value: Tensor) -> Tensor:
+        """The activations as (n, d), in memory of their own: a later layer may write to them."""
+        if value.ndim == 0 or value.shape[0] != self._samples or name in self._samples_elsewhere:
+            raise ModelError(
+                f"layer {name!r} does not have the samples first",
+                expected=f"({self._samples}, ...)",
+                got=tuple(value.shape),
+                hint="another layer, or forward= with the samples first",
+            )
+        return value.reshape(self._samples, -1).clone()
 
     def _piece_size(self, x: Batch) -> int:
         bytes_each = sum(leaf[:1].numel() * leaf.element_size() for leaf in tensors(x))

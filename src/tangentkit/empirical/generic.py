@@ -20,7 +20,7 @@ from tangentkit.core.functions import ModelFunction
 def loop_gradients(
     function: ModelFunction, names: Sequence[str], batch: Batch, directions: Tensor
 ) -> dict[str, Tensor]:
-    """Per-sample gradients by a loop of autograd over samples and directions: slow and always right."""
+    """Per-sample gradients (n, r, p) by a loop of autograd over samples and directions: slow and always right."""
     parameters = function.params | {name: function.params[name].detach().requires_grad_() for name in names}
     wanted = [parameters[name] for name in names]
     rows: dict[str, list[Tensor]] = {name: [] for name in names}
@@ -28,15 +28,23 @@ def loop_gradients(
         with torch.enable_grad():
             outputs = (directions @ function(parameters, take(batch, slice(i, i + 1)))[0]).unbind()
         for output in outputs:
-            if not output.requires_grad:
-                found: Sequence[Tensor] = [torch.zeros_like(p) for p in wanted]
-            else:
-                found = torch.autograd.grad(
-                    output, wanted, retain_graph=True, allow_unused=True, materialize_grads=True
-                )
+            found = _gradients(function, parameters, output, wanted)
             for name, gradient in zip(names, found, strict=True):
-                rows[name].append(gradient.flatten())
+                rows[name].append((gradient.to_dense() if gradient.is_sparse else gradient).flatten())
     return {name: torch.stack(row).unflatten(0, (-1, len(directions))) for name, row in rows.items()}
+
+
+def _gradients(
+    function: ModelFunction, parameters: dict[str, Tensor], output: Tensor, wanted: list[Tensor]
+) -> Sequence[Tensor]:
+    if not output.requires_grad:
+        return [torch.zeros_like(p) for p in wanted]
+    return function.within(
+        parameters,
+        lambda: torch.autograd.grad(
+            output, wanted, retain_graph=True, allow_unused=True, materialize_grads=True
+        ),
+    )
 
 
 def vmap_gradients(
@@ -59,17 +67,12 @@ def vmap_gradients(
 
     with _vmap_friendly():
         found = torch.func.vmap(single)(*(leaves[k] for k in places))
-    return {name: gradient.flatten(2) for name, gradient in found.items()}
+    return {name: gradient.reshape(*gradient.shape[:2], -1) for name, gradient in found.items()}
 
 
 @contextmanager
 def _vmap_friendly() -> Iterator[None]:
     # Fused attention has no batching rule; its plain form is the same function.
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
-            warnings.filterwarnings("ignore", message="There is a performance drop")
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
+    with sdpa_kernel(SDPBackend.MATH), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="There is a performance drop")
+        yield

@@ -7,6 +7,7 @@ of parameters alone are *parameter-side* (a transposed weight, a weight-normaliz
 *sample-side*. A *use* is an edge from a sample-side node to a parameter-side one.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -175,10 +176,19 @@ def _sources(graph: Graph, start: int) -> tuple[list[str], tuple[str, ...] | Non
             names.add(graph.leaves[i])
             continue
         name, children = graph.nodes[i].name(), [edge[0] for edge in graph.edges[i] if edge is not None]
-        only_reordered &= name in REORDERINGS and len(children) == 1
+        only_reordered &= len(children) == 1 and (name in REORDERINGS or _same_shape(graph, i, children))
         chain.append(f"{name}{graph.shapes(i)}{_options(graph.nodes[i])}")
         stack.extend(children)
     return sorted(names), tuple(chain) if only_reordered and len(names) == 1 else None
+
+
+def _same_shape(graph: Graph, i: int, children: list[int]) -> bool:
+    # An expansion to the shape that a tensor has already.
+    return graph.nodes[i].name() == "ExpandBackward0" and _entries(graph, i) == _entries(graph, children[0])
+
+
+def _entries(graph: Graph, i: int) -> int:
+    return math.prod(graph.shapes(i)[0])
 
 
 def _options(node: Node) -> dict[str, object]:
@@ -192,7 +202,7 @@ def sample_axis(small: Sequence[int], large: Sequence[int], sizes: tuple[int, in
     Raises:
         MixedSamplesError: no axis does, several do, or one does not grow in proportion.
     """
-    differing = [k for k, (a, b) in enumerate(zip(small, large, strict=True)) if a != b]
+    differing = [k for k, (a, b) in enumerate(zip(small, large, strict=False)) if a != b]
     if len(small) != len(large) or len(differing) != 1:
         raise MixedSamplesError(f"shapes {tuple(small)} and {tuple(large)}")
     (axis,) = differing
@@ -202,25 +212,19 @@ def sample_axis(small: Sequence[int], large: Sequence[int], sizes: tuple[int, in
     return axis, positions
 
 
-def sample_layout(axis: int, positions: int, touched: Sequence[Tensor]) -> SampleAxis:
-    """How samples and positions are flattened into one axis, from which entries each sample touches.
+def sample_layouts(axis: int, positions: int, touched: Sequence[Tensor]) -> list[SampleAxis]:
+    """How samples and positions may be flattened into one axis, given which entries each sample touches.
 
     Args:
         axis: the axis of samples.
         positions: entries of the axis for each sample.
         touched: for each number of samples tried, a mask (n, n * positions): entries that sample i reaches.
 
-    Raises:
-        MixedSamplesError: no order of flattening fits.
+    Returns:
+        All orders that fit, sample-major first.
     """
-    if positions == 1:
-        return SampleAxis(axis)
-    # Sample-major first: the common order, and the right guess where few entries were touched.
-    for before in (b for b in range(1, positions + 1) if positions % b == 0):
-        layout = SampleAxis(axis, before, positions // before)
-        if all(_fits(layout, mask) for mask in touched):
-            return layout
-    raise MixedSamplesError(f"no order of samples and positions fits axis {axis}")
+    orders = [SampleAxis(axis, b, positions // b) for b in range(1, positions + 1) if positions % b == 0]
+    return [order for order in orders if all(_fits(order, mask) for mask in touched)]
 
 
 def _fits(layout: SampleAxis, mask: Tensor) -> bool:

@@ -10,8 +10,9 @@ from torch import Tensor
 from tangentkit.core.errors import BudgetError
 from tangentkit.core.memory import format_bytes
 from tangentkit.empirical.contraction import BUILT_ENTRIES, PAIR_ENTRIES, PIECE_ENTRIES, pair_block, row_block
-from tangentkit.empirical.recording import Layer, Recording
+from tangentkit.empirical.recording import Recording
 from tangentkit.empirical.rules import Lookup, Matrix
+from tangentkit.empirical.structure import Layer
 
 FLOPS_PER_BYTE = 16
 """Multiply-adds that a core does while one byte comes from memory: what weighs bytes against FLOPs."""
@@ -176,7 +177,9 @@ def footprint(recording: Recording, generic: int) -> Footprint:
         for layer in recording.structure.layers
         if layer.kind == "assembled"
     )
-    return Footprint(sum(saved.values()) / n, outgoing * item / n, (generic + 2 * assembled) * item)
+    kept = sum(saved.values()) / n
+    # The generic route keeps its own activations for every direction.
+    return Footprint(kept, outgoing * item / n, (generic + 2 * assembled) * item + (kept if generic else 0))
 
 
 def _value(node: object, name: str) -> object:

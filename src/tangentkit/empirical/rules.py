@@ -176,29 +176,41 @@ def _matmul(site: Site, operand: Tensor, *, right: bool, scale: float = 1.0) -> 
 def convolution(site: Site) -> Matrix | Vector:
     """Convolution or transposed convolution in any number of dimensions, with groups."""
     node = site.node
-    if site.axis != SampleAxis(0):
+    if site.axis.axis != 0:
         raise MixedSamplesError("samples are not the first axis of a convolution")
     if site.slot == 2:
-        return Vector(lambda g: g.flatten(2).sum(2))
+        return Vector(lambda g: site.axis.rows(g, site.n).movedim(2, 1).flatten(2).sum(2))
     x, groups = node._saved_input, node._saved_groups
     geometry = Convolution(
         site.shape[2:], tuple(node._saved_stride), tuple(node._saved_padding), tuple(node._saved_dilation)
     )
+    frames = site.axis.before * site.axis.after
+
+    def by_sample(entries: Tensor) -> Tensor:
+        # (samples and frames, h, channels, s) -> (n, h, frames and s, channels)
+        if frames == 1:
+            return entries.mT
+        n = len(entries) // frames
+        return site.axis.rows(entries, n).permute(0, 2, 1, 4, 3).flatten(2, 3)
 
     def plain(tensor: Tensor) -> Tensor:
-        # (n, channels, ...) -> (n, h, s, channels of the group)
-        return tensor.unflatten(1, (groups, -1)).flatten(3).mT
+        return by_sample(tensor.unflatten(1, (groups, -1)).flatten(3))
 
     def unfolded(tensor: Tensor, positions: tuple[int, ...]) -> Tensor:
-        return patches(tensor, geometry, positions).unflatten(1, (groups, -1)).flatten(2, 3).mT
+        return by_sample(patches(tensor, geometry, positions).unflatten(1, (groups, -1)).flatten(2, 3))
+
+    def some(samples: slice) -> Tensor:
+        if frames == 1:
+            return x[samples]
+        chosen = site.axis.front(x, site.n)[samples]
+        return chosen.movedim(0, 1).flatten(0, 2)
 
     if node._saved_transposed:
         # Roles change: T[i, o k] = Σ_s x[s, i] patch(g)[s, o k].
-        return Matrix(
-            lambda samples: plain(x[samples]), lambda g: unfolded(g, tuple(x.shape[2:])), transposed=True
-        )
+        positions = tuple(x.shape[2:])
+        return Matrix(lambda samples: plain(some(samples)), lambda g: unfolded(g, positions), transposed=True)
     positions = tuple(node._input_metadata[0].shape[2:])
-    return Matrix(lambda samples: unfolded(x[samples], positions), plain, transposed=False)
+    return Matrix(lambda samples: unfolded(some(samples), positions), plain, transposed=False)
 
 
 @layer_rule("EmbeddingBackward0")

@@ -1,8 +1,10 @@
 """The tangent kernel of a module, exactly."""
 
+import functools
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -33,15 +35,31 @@ from tangentkit.empirical.plan import (
     size_of,
 )
 from tangentkit.empirical.product import kernel_product
-from tangentkit.empirical.recording import (
-    AnotherGraphError,
-    Layer,
-    Recording,
-    Structure,
-    learn_structure,
-    record,
-)
-from tangentkit.empirical.verification import verified
+from tangentkit.empirical.recording import AnotherGraphError, Recording, record
+from tangentkit.empirical.structure import Layer, Structure, learn_structure, spread
+from tangentkit.empirical.verification import prove, verified
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def outside_autograd(method: Callable[P, T]) -> Callable[P, T]:
+    """Runs a method as if the caller had switched nothing on or off: neither gradients nor inference mode."""
+
+    @functools.wraps(method)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        with torch.inference_mode(False), torch.no_grad():
+            return method(*args, **kwargs)
+
+    return run
+
+
+class WrongRuleError(Exception):
+    """A batch has shown that the rules of some parameters are wrong."""
+
+    def __init__(self, reasons: dict[str, str]):
+        super().__init__(str(reasons))
+        self.reasons = reasons
 
 
 class UnusedParameterWarning(UserWarning):
@@ -110,27 +128,26 @@ class TangentKernel(Kernel):
         """Name of a parameter -> its part of the kernel; they sum to the kernel."""
         return self._compute(x, y, names=list(self.function.params))
 
-    @torch.no_grad()
+    @outside_autograd
     def diag(self, x: Batch) -> Tensor:
         """k(x_i, x_i): (n,), or (n, c) for outputs="full"."""
         x = self._checked(x)
+        return self._learning(x, lambda: self._diag(x))
+
+    def _diag(self, x: Batch) -> Tensor:
         known = self._learn(x)
         spans = self._directions(known)
         work = Work(batch_size(x), 1, len(spans.vectors), full=False, symmetric=False)
         size = batching(known.footprint, work, self._budget(), self._item)
         parts = []
-        try:
-            for samples in _spans(batch_size(x), size.samples):
-                piece = _Piece(take(x, samples), record(self.function, take(x, samples), known.structure))
-                norms = [self._norms(side) for side in self._sides(piece, spans, size.directions)]
-                parts.append(torch.cat(norms, 1))
-        except AnotherGraphError:
-            self._forget(x)
-            return self.diag(x)
+        for samples in _spans(batch_size(x), size.samples):
+            piece = self._piece(take(x, samples), known)
+            norms = [self._norms(side) for side in self._sides(piece, spans, size.directions)]
+            parts.append(torch.cat(norms, 1))
         norms = torch.cat(parts)
         return self._finite(norms if spans.full else norms.sum(1))
 
-    @torch.no_grad()
+    @outside_autograd
     def plan(self, x: Batch, y: Batch | None = None) -> Plan:
         """Route, FLOPs, bytes and share of every parameter, counted before any work. Prints as a table."""
         x, y = self._checked(x), None if y is None else self._checked(y)
@@ -162,6 +179,7 @@ class TangentKernel(Kernel):
             tuple(sorted(rows, key=lambda r: order.index(r.parameter))), passes, size, self._budget(), rate
         )
 
+    @outside_autograd
     def product(self, x: Batch, v: Tensor) -> Tensor:
         """The full kernel times v (n, c), as J (Jᵀ v) by one vjp and one jvp: the kernel is never formed."""
         x = self._checked(x)
@@ -170,48 +188,67 @@ class TangentKernel(Kernel):
 
     # -- how ---------------------------------------------------------------------------------------------------
 
-    @torch.no_grad()
+    @outside_autograd
     def _compute(self, x: Batch, y: Batch | None, names: list[str] | None) -> dict[str, Tensor]:
         x, y = self._checked(x), None if y is None else self._checked(y)
         if y is not None:
             check_same_structure(x, y)
+        return self._learning(x, lambda: self._matrices(x, y, names))
+
+    def _matrices(self, x: Batch, y: Batch | None, names: list[str] | None) -> dict[str, Tensor]:
         known = self._learn(x)
-        spans = self._directions(known)
-        work = self._work(x, y, known)
+        spans, work = self._directions(known), self._work(x, y, known)
         size = batching(known.footprint, work, self._budget(), self._item)
         copies = work.r if spans.full else 1
         like = next(iter(self.function.params.values()))
         result = {name: like.new_zeros(work.n * copies, work.m * copies) for name in names or [""]}
-        try:
-            for i, j, x_side, y_side in self._pairs(x, y, known, size):
-                where = slice(i.start * copies, i.stop * copies), slice(j.start * copies, j.stop * copies)
-                blocks = {name: total[where] for name, total in result.items()}
-                sums = blocks if names else dict.fromkeys(self.function.params, blocks[""])
-                self._fill(x_side, y_side, sums, known, spans, size)
-                for name, block in blocks.items() if y is None else ():
-                    if i == j:
-                        _mirror(block)
-                    else:
-                        result[name][where[::-1]] = block.T
-        except AnotherGraphError:
-            self._forget(x)
-            return self._compute(x, y, names)
+        for i, j, x_side, y_side in self._pairs(x, y, known, size):
+            where = slice(i.start * copies, i.stop * copies), slice(j.start * copies, j.stop * copies)
+            blocks = {name: total[where] for name, total in result.items()}
+            sums = blocks if names else dict.fromkeys(self.function.params, blocks[""])
+            self._fill(x_side, y_side, sums, known, spans, size)
+            for name, block in blocks.items() if y is None else ():
+                if i == j:
+                    _mirror(block)
+                else:
+                    result[name][where[::-1]] = block.T
         if spans.full:
             result = {name: total.view(work.n, copies, work.m, copies) for name, total in result.items()}
         return {name: self._finite(total) for name, total in result.items()}
+
+    def _learning(self, x: Batch, work: Callable[[], T]) -> T:
+        """Does the work; again, with fewer assumptions, where a batch shows one to be wrong."""
+        # Saved tensors of checkpointed blocks are computed when they are looked at: all must see the snapshot.
+        leaves = {name: p.detach().requires_grad_() for name, p in self.function.params.items()}
+        while True:
+            try:
+                return self.function.within(leaves, work)
+            except AnotherGraphError:
+                structure = self._learn(x).structure
+                generic = structure.all_generic(self.function.params, "the graph depends on the data")
+                self._known[describe(x)] = _Known(self, x, replace(generic, vmap=False))
+            except WrongRuleError as error:
+                structure = self._learn(x).structure.without(error.reasons)
+                self._known[describe(x)] = _Known(self, x, replace(structure, vmap=False))
 
     def _pairs(
         self, x: Batch, y: Batch | None, known: "_Known", size: Batching
     ) -> Iterator[tuple[slice, slice, "_Piece", "_Piece"]]:
         """Pairs of pieces that cover the kernel, or its lower triangle, each piece of x recorded once."""
         for i in _spans(batch_size(x), size.samples):
-            left = _Piece(take(x, i), record(self.function, take(x, i), known.structure))
+            left = self._piece(take(x, i), known)
             for j in _spans(i.stop if y is None else batch_size(y), size.samples):
-                if y is None and i == j:
-                    yield i, j, left, left
-                else:
-                    piece = take(x if y is None else y, j)
-                    yield i, j, left, _Piece(piece, record(self.function, piece, known.structure))
+                same = y is None and i == j
+                yield i, j, left, left if same else self._piece(take(x if y is None else y, j), known)
+
+    def _piece(self, batch: Batch, known: "_Known") -> "_Piece":
+        recording = record(self.function, batch, known.structure)
+        if known.structure.unproven or known.structure.routed:
+            proven, wrong = prove(recording, batch)
+            if wrong:
+                raise WrongRuleError(wrong)
+            known.structure = replace(known.structure, unproven=known.structure.unproven - proven)
+        return _Piece(batch, recording)
 
     def _fill(
         self,
@@ -261,9 +298,18 @@ class TangentKernel(Kernel):
             vectors = spans.vectors[start : start + group]
             generic = {}
             if structure.generic:
-                route = vmap_gradients if structure.vmap else loop_gradients
-                generic = route(self.function, list(structure.generic), piece.batch, vectors)
-            yield Side(recording, [recording.backward(v) for v in vectors], generic)
+                generic = self._generic(structure, piece.batch, vectors)
+            yield Side(recording, recording.backward(vectors), generic)
+
+    def _generic(self, structure: Structure, batch: Batch, vectors: Tensor) -> dict[str, Tensor]:
+        names = list(structure.generic)
+        if structure.vmap:
+            try:
+                return vmap_gradients(self.function, names, batch, vectors)
+            except RuntimeError:
+                # What vmap managed for two samples it may refuse for others (control flow on values, say).
+                return loop_gradients(self.function, names, batch, vectors)
+        return loop_gradients(self.function, names, batch, vectors)
 
     def _norms(self, side: Side) -> Tensor:
         """|v_r · J_i|² as (n, r)."""
@@ -290,13 +336,6 @@ class TangentKernel(Kernel):
                 )
             self._known[shape] = _Known(self, x, structure)
         return self._known[shape]
-
-    def _forget(self, x: Batch) -> None:
-        """The model's graph depends on the data: all parameters take the generic route from now on."""
-        known = self._known[describe(x)]
-        names = [name for name in self.function.params if name not in known.structure.generic]
-        structure = known.structure.without(names, "the graph depends on the data").looped()
-        self._known[describe(x)] = _Known(self, x, structure)
 
     def _directions(self, known: "_Known") -> Directions:
         like = next(iter(self.function.params.values()))
@@ -351,7 +390,7 @@ class _Known:
 
     def __init__(self, kernel: TangentKernel, x: Batch, structure: Structure):
         self.structure = structure
-        trial = take(x, torch.arange(2) % batch_size(x))
+        trial = spread(x, 2)
         function = kernel.function
         self.c = function(function.params, trial).shape[1]
         self.sizes = {name: Size(1, 1, 1, p.numel()) for name, p in function.params.items()}
@@ -369,7 +408,7 @@ class _Known:
     @property
     def pass_flops(self) -> float:
         """FLOPs of one pass of one sample through the layers with weights."""
-        return sum(2.0 * z.h * z.s * z.p * z.q for z in self.sizes.values() if z.p > 1)
+        return sum(2.0 * z.h * z.s * z.p * z.q for z in self.sizes.values())
 
 
 def _spans(n: int, size: int) -> Iterator[slice]:

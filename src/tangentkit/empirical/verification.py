@@ -1,98 +1,148 @@
-"""Trust, then verify: structured contributions against plain autograd, the first time a model is seen.
+"""Trust, then verify: rules against plain autograd.
 
-Every parameter's part of the kernel of two samples, in one random output direction, is computed by its layer
-rule within a batch of five and by plain autograd on each sample alone. A parameter that disagrees takes the
-generic route from then on. The verdict is remembered for the structure of the model.
+The first time a model is seen, every parameter's part of the kernel of two samples, in a random output direction, is
+computed by its rule within a batch of five and by autograd on each sample alone. A parameter that disagrees takes the
+generic route. The verdict is remembered for the structure of the model.
+
+Samples may say nothing (a closed gate, dead units), and where tokens and samples are flattened together their order
+may be a guess. Such parameters stay unproven, and are compared on the real batches until one says something: with
+random signs ε_i, the signed sum Σ_i ε_i ∇(v · f(x_i)) of per-sample gradients must be what autograd gives for it.
 """
+
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from tangentkit.core.batches import Batch, batch_size, describe, take
+from tangentkit.core.batches import Batch, batch_size, describe, take, tensors
 from tangentkit.core.functions import ModelFunction
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.contraction import Side, lookup_gradients, matrix_gradients
 from tangentkit.empirical.generic import loop_gradients, vmap_gradients
-from tangentkit.empirical.recording import AnotherGraphError, Layer, Structure, record
-from tangentkit.empirical.rules import RULES
+from tangentkit.empirical.recording import AnotherGraphError, Recording, record
+from tangentkit.empirical.rules import RULES, Matrix
+from tangentkit.empirical.structure import Layer, Structure, check_same_outputs, spread
 
 BATCH = 5
 """Another size than the passes that the structure was learned from."""
-CHECKED = (1, 4)
+CHECKED = [1, 4]
 """Samples of that batch that are compared: not the first, where a wrong order of samples would not show."""
 TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3}
 ROUGH = 5e-2
 
-_verdicts: dict[object, tuple[tuple[str, ...], bool]] = {}
-"""What is known of model structures in this process: (parameters that disagree, whether vmap is right)."""
+
+@dataclass(frozen=True)
+class Verdict:
+    """What autograd says of a structure."""
+
+    wrong: dict[str, str]
+    """Parameters whose rule disagrees -> how."""
+    silent: frozenset[str]
+    """Parameters of which the samples said nothing."""
+    vmap: bool
+    """Whether vmap is right."""
+
+
+_verdicts: dict[object, Verdict] = {}
+"""Verdicts of this process."""
 
 
 def verified(function: ModelFunction, batch: Batch, structure: Structure) -> Structure:
     """The structure, with parameters whose rule disagrees with autograd moved to the generic route."""
     shapes = tuple((name, tuple(p.shape)) for name, p in function.params.items())
-    key = (structure.signature, shapes, function.dtype, describe(batch), tuple(RULES.items()))
-    if key not in _verdicts:
-        _verdicts[key] = _verify(function, batch, structure)
-    wrong, vmap_is_right = _verdicts[key]
-    structure = structure.without(wrong, "its rule disagrees with autograd") if wrong else structure
-    return structure if vmap_is_right else structure.looped()
-
-
-def _verify(function: ModelFunction, batch: Batch, structure: Structure) -> tuple[tuple[str, ...], bool]:
-    trial = take(batch, torch.arange(BATCH) % batch_size(batch))
-    checked = take(trial, list(CHECKED))
-    outputs = function(function.params, checked)
-    generator = Key(0).fold("verification").torch()
-    direction = torch.randn(1, outputs.shape[1], generator=generator).to(outputs)
-    names = [name for layer in structure.layers for name in layer.names]
-    truth = {
-        name: _gram(f)
-        for name, f in _loop(function, [*names, *structure.generic], checked, direction).items()
-    }
-    scale = (
-        torch.stack([k.diagonal().max() for k in truth.values()]).sum() if truth else outputs.new_zeros(())
+    axes = tuple(structure.axes.items())
+    key = (
+        structure.signature,
+        axes,
+        structure.layers,
+        shapes,
+        function.dtype,
+        describe(batch),
+        tuple(RULES.items()),
     )
-    wrong = []
+    verdict = _verdicts.get(key)
+    if verdict is None:
+        trial = spread(batch, BATCH)
+        verdict = _verify(function, trial, structure)
+        # What repeated samples let pass is proven of nothing.
+        if distinct(trial) < BATCH:
+            verdict = replace(verdict, silent=frozenset(structure.names()))
+        if not verdict.silent:
+            _verdicts[key] = verdict
+    proven = structure.without(verdict.wrong) if verdict.wrong else structure
+    unproven = proven.unproven | (verdict.silent - set(verdict.wrong))
+    return replace(proven, vmap=verdict.vmap, unproven=unproven)
+
+
+def distinct(batch: Batch) -> int:
+    """How many different samples there are."""
+    n = batch_size(batch)
+    rows = torch.cat([leaf.reshape(n, -1).double() for leaf in tensors(batch)], 1)
+    return len(torch.unique(rows, dim=0))
+
+
+def _verify(function: ModelFunction, trial: Batch, structure: Structure) -> Verdict:
+    checked = take(trial, CHECKED)
+    alone = torch.cat(
+        [function(function.params, take(checked, slice(i, i + 1))) for i in range(len(CHECKED))]
+    )
+    directions = _directions(alone)
+    names = [*structure.names(), *structure.generic, *structure.unused]
+    truth = {
+        name: _gram(f[:, :1]) for name, f in loop_gradients(function, names, checked, directions).items()
+    }
+    scale = torch.stack([k.diagonal().max() for k in truth.values()]).sum() if truth else alone.new_zeros(())
+    wrong = {
+        name: "autograd finds a gradient that the graph does not show"
+        for name in structure.unused
+        if truth[name].diagonal().max() > 0
+    }
     try:
         recording = record(function, trial, structure)
-        side = Side(recording, [recording.backward(direction[0])] if structure.layers else [{}], {})
+        check_same_outputs(alone, recording.outputs[CHECKED].detach())
+        side = Side(recording, recording.backward(directions[:1]), {})
+        wrong |= _disagreements(side, structure, truth, scale)
     except AnotherGraphError:
-        return tuple(names), _vmap_agrees(
-            function, [*names, *structure.generic], checked, direction, truth, scale
-        )
-    for layer in structure.layers:
-        for name, gradients in _structured(side, layer).items():
-            if not _agree(_gram(gradients[list(CHECKED)]), truth[name], scale):
-                wrong.append(name)
+        wrong |= dict.fromkeys(structure.names(), "the graph depends on the data")
     generic = [*wrong, *structure.generic]
-    return tuple(wrong), _vmap_agrees(function, generic, checked, direction, truth, scale)
+    silent = frozenset(name for name in structure.names() if not truth[name].diagonal().max() > 0)
+    return Verdict(wrong, silent, _vmap_agrees(function, generic, checked, directions, scale))
 
 
-def _loop(function: ModelFunction, names: list[str], batch: Batch, direction: Tensor) -> dict[str, Tensor]:
-    return loop_gradients(function, names, batch, direction) if names else {}
+def _directions(outputs: Tensor) -> Tensor:
+    generator = Key(0).fold("verification").torch()
+    return torch.randn(2, outputs.shape[1], generator=generator).to(outputs)
 
 
-def _structured(side: Side, layer: Layer) -> dict[str, Tensor]:
-    """Gradients (n, 1, p), up to an order of the entries, as the layer's rule has them."""
-    try:
-        if layer.kind == "matrix":
-            g = side.outgoing(layer)[:]
-            found = {layer.weight: matrix_gradients(side, layer, g, slice(0, side.n)).flatten(2)}
-        elif layer.kind == "lookup":
-            rows = side.recording.parameters[layer.weight].shape[0]
-            found = {
-                layer.weight: lookup_gradients(side.indices(layer), side.outgoing(layer)[:], rows).flatten(2)
-            }
-        elif layer.kind == "vector":
-            found = {layer.weight: side.vectors(layer.uses)}
-        else:
-            found = {layer.weight: side.assembled(layer)}
-        if layer.bias is not None:
-            found[layer.bias] = side.outgoing(layer)[:].sum(3).transpose(1, 2).flatten(2)
-        return found
-    except Exception:
-        # A rule that raises is a wrong rule; autograd has already shown that the model is sound.
-        return {name: side.recording.outputs.new_full((side.n, 1, 1), torch.nan) for name in layer.names}
+def _disagreements(
+    side: Side, structure: Structure, truth: dict[str, Tensor], scale: Tensor
+) -> dict[str, str]:
+    wrong = {}
+    for layer in structure.layers:
+        try:
+            for name, gradients in _structured(side, layer):
+                if not _agree(_gram(gradients.reshape(side.n, 1, -1)[CHECKED]), truth[name], scale):
+                    wrong[name] = "its rule disagrees with autograd"
+        except Exception as error:
+            # A rule that raises is a wrong rule: autograd has already shown that the model is sound.
+            wrong |= dict.fromkeys(layer.names, f"its rule raised {type(error).__name__}: {error}")
+    return wrong
+
+
+def _structured(side: Side, layer: Layer) -> list[tuple[str, Tensor]]:
+    """Gradients (n, 1, ...), up to an order of the entries, in every form in which they are used."""
+    if layer.kind == "vector":
+        return [(layer.weight, side.vectors(layer.uses))]
+    if layer.kind == "assembled":
+        return [(layer.weight, side.assembled(layer))]
+    g = side.outgoing(layer)[:]
+    if layer.kind == "lookup":
+        rows = side.recording.parameters[layer.weight].shape[0]
+        return [(layer.weight, lookup_gradients(side.indices(layer), g, rows))]
+    found = [(layer.weight, matrix_gradients(side, layer, g, slice(0, side.n)))]
+    if layer.bias is not None:
+        found += [(layer.bias, g.sum(3)), (layer.bias, side.vectors(layer.bias_uses))]
+    return found
 
 
 def _gram(gradients: Tensor) -> Tensor:
@@ -108,17 +158,72 @@ def _agree(found: Tensor, truth: Tensor, scale: Tensor) -> bool:
 
 
 def _vmap_agrees(
-    function: ModelFunction,
-    names: list[str],
-    batch: Batch,
-    direction: Tensor,
-    truth: dict[str, Tensor],
-    scale: Tensor,
+    function: ModelFunction, names: list[str], batch: Batch, directions: Tensor, scale: Tensor
 ) -> bool:
     if not names:
         return True
     try:
-        found = vmap_gradients(function, names, batch, direction)
+        found = vmap_gradients(function, names, batch, directions)
     except Exception:
         return False
-    return all(_agree(_gram(found[name]), truth[name], scale) for name in names)
+    # Both directions: some batching rules are right for one and wrong for several.
+    truth = loop_gradients(function, names, batch, directions)
+    return all(_agree(_gram(found[name]), _gram(truth[name]), scale) for name in names)
+
+
+# -- on real batches -----------------------------------------------------------------------------------------------
+
+
+def prove(recording: Recording, batch: Batch) -> tuple[frozenset[str], dict[str, str]]:
+    """Compares unproven parameters with autograd on a recorded batch.
+
+    Returns:
+        The parameters that are proven now, and those that are wrong -> how.
+    """
+    structure = recording.structure
+    wanted = structure.names() if structure.routed else sorted(structure.unproven)
+    generator = Key(0).fold("proof").torch()
+    signs = torch.randint(0, 2, (recording.n, 1), generator=generator).mul_(2).sub_(1).to(recording.outputs)
+    direction = _directions(recording.outputs)[:1]
+    truth = recording.parameter_gradients(wanted, signs * direction)
+    side = Side(recording, recording.backward(direction), {})
+    proven, wrong = set(), {}
+    for layer in structure.layers:
+        for name in set(layer.names) & set(wanted):
+            try:
+                found = _signed_sum(side, layer, name, signs[:, 0])
+            except Exception as error:
+                wrong[name] = f"its rule raised {type(error).__name__}: {error}"
+                continue
+            size = float(truth[name].norm())
+            gap = float((found - truth[name].flatten()).norm())
+            if not gap <= 10 * TOLERANCE.get(found.dtype, ROUGH) * max(size, float(found.norm())):
+                wrong[name] = "its rule disagrees with autograd on a batch"
+            elif size > 0:
+                proven.add(name)
+    # Signs tell only different samples apart.
+    return frozenset(proven) if 2 * distinct(batch) > recording.n > 1 else frozenset(), wrong
+
+
+def _signed_sum(side: Side, layer: Layer, name: str, signs: Tensor) -> Tensor:
+    """Σ_i signs_i gradient_i (p,), as the layer's rule has the gradients."""
+    if name == layer.bias:
+        return signs @ side.vectors(layer.bias_uses)[:, 0]
+    if layer.kind == "vector":
+        use = layer.uses[0]
+        shape = side.recording.graph.shapes(use.source[0])[use.source[1]]
+        total = (signs @ side.vectors(layer.uses)[:, 0]).view(1, *shape)
+        return side.recording.pull(use, total, name)[0]
+    if layer.kind == "assembled":
+        return signs @ side.assembled(layer)[:, 0]
+    g = side.outgoing(layer)[:] * signs.view(-1, 1, 1, 1, 1)
+    if layer.kind == "lookup":
+        rows = side.recording.parameters[name].shape[0]
+        flat = side.indices(layer).reshape(1, -1), g.permute(1, 2, 0, 3, 4).flatten(2, 3)[None]
+        return lookup_gradients(*flat, rows).flatten()
+    use = layer.uses[0]
+    shape = side.recording.graph.shapes(use.source[0])[use.source[1]]
+    site = side.recording.sites[use]
+    total = matrix_gradients(side, layer, g, slice(0, side.n)).sum(0)
+    total = total.mT if isinstance(site, Matrix) and site.transposed else total
+    return side.recording.pull(use, total.reshape(1, *shape), name)[0]

@@ -1,0 +1,1 @@
+"""Kernels of an architecture at infinite width: to come."""

@@ -1,0 +1,1 @@
+"""The first-order model of a network: to come."""

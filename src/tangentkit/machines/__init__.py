@@ -1,0 +1,1 @@
+"""Kernel regressors and classifiers, training dynamics: to come."""

@@ -1,0 +1,1 @@
+"""Random features of gradients: to come."""

@@ -1,0 +1,1 @@
+"""Kernel surrogates of networks: how faithful they are."""

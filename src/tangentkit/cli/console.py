@@ -1,0 +1,79 @@
+"""What the commands print: rows, progress bars, errors in one line."""
+
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tangentkit.studies.study import Progress
+
+
+def say(text: str) -> None:
+    """Prints a line for people, to standard error."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def print_rows(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Prints a table to standard output."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for i, heading in enumerate(headings):
+        table.add_column(heading, overflow="fold", no_wrap=i == 0)
+    for row in rows:
+        table.add_row(*map(Text, row))
+    terminal = Console()
+    # A pipe or a log has no width of its own, and rich would take 80.
+    (terminal if terminal.is_terminal else Console(width=140)).print(table)
+
+
+@contextmanager
+def progress_bars() -> "Iterator[Progress]":
+    """Progress on standard error: on a terminal a bar, elsewhere a line when a stage ends."""
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _Lines()
+        return
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as bar:
+        task, shown = bar.add_task("starting", total=None), "starting"
+
+        def advance(stage: str, done: int, total: int) -> None:
+            nonlocal shown
+            if stage != shown:
+                shown = stage
+                bar.reset(task, description=stage, total=total)
+            bar.update(task, completed=done)
+
+        yield advance
+
+
+class _Lines:
+    """Progress as lines, for logs."""
+
+    def __init__(self) -> None:
+        self._started: dict[str, float] = {}
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        start = self._started.setdefault(stage, time.monotonic())
+        if done == total:
+            say(f"{stage}: done in {time.monotonic() - start:.1f} s")
+
+
+def exit_code(error: Exception) -> int | None:
+    """2 for bad input, 1 for other errors raised on purpose, None for a bug, which needs its traceback."""
+    # The room `core` brings torch; an error of its kinds means that it is imported already.
+    from tangentkit.core.errors import InputError, TangentkitError, UnknownNameError
+
+    if isinstance(error, InputError | UnknownNameError):
+        return 2
+    return 1 if isinstance(error, TangentkitError) else None

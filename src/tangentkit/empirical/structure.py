@@ -1,0 +1,301 @@
+"""Where and how a model uses its parameters, learned from a few samples."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from tangentkit.core.batches import Batch, batch_size, take
+from tangentkit.core.errors import ModelError
+from tangentkit.core.functions import ModelFunction
+from tangentkit.empirical.graph import (
+    Graph,
+    MixedSamplesError,
+    SampleAxis,
+    Use,
+    find_uses,
+    parameter_side,
+    sample_axis,
+    sample_layouts,
+    walk,
+)
+from tangentkit.empirical.rules import Lookup, Matrix, Site, Vector, apply_rule
+
+SMALL, LARGE = 2, 3
+"""Batch sizes of the two passes from which the structure is learned."""
+ROUTING = ("IndexBackward0", "MaskedSelectBackward0")
+"""Nodes that may pick rows by the data: their shapes need not mean the same for every batch."""
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Parameters whose gradients come from the same uses, and how.
+
+    kind "matrix": the weight's gradient is Σ_s g_s ⊗ a_s over all positions of all uses; the bias, if the same uses
+    have one, is Σ_s g_s. "lookup": the same with one-hot a. "vector": gradients small enough to be written down.
+    "assembled": uses of different kinds, or of tensors made from the parameter.
+    """
+
+    kind: str
+    weight: str
+    uses: tuple[Use, ...]
+    bias: str | None = None
+    bias_uses: tuple[Use, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The parameters."""
+        return (self.weight,) if self.bias is None else (self.weight, self.bias)
+
+
+@dataclass(frozen=True, eq=False)
+class Structure:
+    """What is known of a model for samples of one shape."""
+
+    signature: tuple
+    """The graph's, or () where it depends on the batch."""
+    axes: dict[int, SampleAxis]
+    """Index of a node with uses -> where the samples stand in its output."""
+    layers: tuple[Layer, ...]
+    generic: dict[str, str]
+    """Parameters without a rule -> why."""
+    unused: tuple[str, ...]
+    """Parameters that do not reach the output."""
+    unproven: frozenset[str] = frozenset()
+    """Parameters whose rule is yet to be compared with autograd on samples that say something."""
+    routed: bool = False
+    """Whether samples may be picked by the data: then every batch is compared with autograd."""
+    vmap: bool = True
+    """Whether the generic route may use vmap."""
+
+    def names(self) -> list[str]:
+        """The parameters with a rule."""
+        return [name for layer in self.layers for name in layer.names]
+
+    def without(self, reasons: dict[str, str]) -> "Structure":
+        """The structure with some parameters moved to the generic route."""
+        layers = []
+        for layer in self.layers:
+            if layer.weight not in reasons:
+                kept = layer.bias is not None and layer.bias not in reasons
+                layers.append(layer if kept else Layer(layer.kind, layer.weight, layer.uses))
+            elif layer.bias is not None and layer.bias not in reasons:
+                layers.append(Layer("vector", layer.bias, layer.bias_uses))
+        return replace(
+            self,
+            layers=tuple(layers),
+            generic={**self.generic, **reasons},
+            unused=tuple(name for name in self.unused if name not in reasons),
+            unproven=self.unproven - set(reasons),
+        )
+
+    def all_generic(self, names: Iterable[str], reason: str) -> "Structure":
+        """Nothing assumed of the graph, every parameter on the generic route."""
+        return Structure(
+            (), {}, (), {name: self.generic.get(name, reason) for name in names}, (), vmap=self.vmap
+        )
+
+
+def trace(function: ModelFunction, batch: Batch) -> tuple[dict[str, Tensor], Tensor, Graph]:
+    """A forward pass: parameters as leaves, outputs, and the graph between them."""
+    parameters = {name: p.detach().requires_grad_() for name, p in function.params.items()}
+    with torch.enable_grad():
+        outputs = function(parameters, batch)
+    return parameters, outputs, walk(outputs, parameters)
+
+
+def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
+    """Where and how a model uses its parameters, from batches of two and three samples.
+
+    Raises:
+        ModelError: the output of a sample depends on the other samples of its batch, or on chance.
+    """
+    trial = spread(batch, LARGE)
+    small_parameters, small_outputs, small = trace(function, take(trial, slice(0, SMALL)))
+    large_parameters, large_outputs, large = trace(function, trial)
+    check_same_outputs(outputs_alone(function, trial), large_outputs.detach())
+    names = list(function.params)
+    if small.signature != large.signature:
+        return Structure((), {}, (), dict.fromkeys(names, "the graph depends on the batch size"), ())
+    side = parameter_side(small, large)
+    uses = find_uses(small, side)
+    nodes = sorted({use.node for found in uses.values() for use in found})
+    passes = (
+        (function, small_parameters, small, small_outputs),
+        (function, large_parameters, large, large_outputs),
+    )
+    axes, mixed, guessed = _sample_axes(passes, nodes)
+    kinds, generic = {}, {}
+    for name, found in uses.items():
+        try:
+            kinds[name] = [_rule_kind(large, use, axes, mixed) for use in found]
+        except Exception as error:
+            # Whatever a rule stumbles over, autograd will manage.
+            generic[name] = f"no rule: {type(error).__name__} {error}".strip()
+    return Structure(
+        signature=large.signature,
+        axes=axes,
+        layers=_layers(large, [name for name in names if name in kinds], uses, kinds),
+        generic=generic,
+        unused=tuple(name for name in names if name not in uses),
+        unproven=frozenset(name for name in kinds if any(use.node in guessed for use in uses[name])),
+        routed=any(_picks_rows(large, side, i) for i in range(len(large.nodes))),
+    )
+
+
+def spread(batch: Batch, size: int) -> Batch:
+    """Samples from all over a batch, as far apart as they can be; fewer than wanted are repeated."""
+    n = batch_size(batch)
+    if n < size:
+        return take(batch, torch.arange(size) % n)
+    return take(batch, torch.arange(size) * (n - 1) // max(size - 1, 1))
+
+
+def site(graph: Graph, use: Use, axes: dict[int, SampleAxis], n: int) -> Site:
+    """A use, bound to a graph."""
+    node, number = use.source
+    return Site(graph.nodes[use.node], use.slot, graph.shapes(node)[number], axes[use.node], n)
+
+
+def check_same_outputs(alone: Tensor, together: Tensor) -> None:
+    """Refuses a model that gives a sample another output alone than in a batch.
+
+    Raises:
+        ModelError: with the gap.
+    """
+    if not together.isfinite().all():
+        return  # the kernel will not be finite either, and says so
+    scale = together.abs().max().clamp_min(torch.finfo(together.dtype).tiny)
+    gap = float((alone - together).abs().max() / scale)
+    if not gap <= 1000 * torch.finfo(together.dtype).eps:
+        raise ModelError(
+            "the output of a sample depends on the other samples of its batch, or on chance: samples gave other "
+            f"outputs in a batch of {len(together)} than alone (relative gap {gap:.1e})",
+            hint="model.eval(), or a forward= that treats every sample alone",
+        )
+
+
+def outputs_alone(function: ModelFunction, batch: Batch) -> Tensor:
+    """The outputs (n, c) of samples run one by one.
+
+    Raises:
+        ModelError: the model cannot be run on one sample.
+    """
+    singles = [take(batch, slice(i, i + 1)) for i in range(batch_size(batch))]
+    try:
+        return torch.cat([function(function.params, single) for single in singles])
+    except (ValueError, RuntimeError) as error:
+        raise ModelError(
+            "the model cannot be run on a sample alone: the output of a sample depends on the other samples of its "
+            f"batch ({error})",
+            hint="model.eval(), or a forward= that treats every sample alone",
+        ) from error
+
+
+def _picks_rows(graph: Graph, side: list[bool], i: int) -> bool:
+    picked = graph.edges[i][0] if graph.edges[i] else None
+    return graph.nodes[i].name() in ROUTING and picked is not None and not side[picked[0]]
+
+
+def _rule_kind(
+    graph: Graph, use: Use, axes: dict[int, SampleAxis], mixed: dict[int, str]
+) -> tuple[type, bool | None]:
+    if use.node in mixed:
+        raise MixedSamplesError(mixed[use.node])
+    found = apply_rule(site(graph, use, axes, LARGE))
+    return type(found), found.transposed if isinstance(found, Matrix) else None
+
+
+Pass = tuple[ModelFunction, dict[str, Tensor], Graph, Tensor]
+
+
+def _sample_axes(
+    passes: tuple[Pass, Pass], nodes: list[int]
+) -> tuple[dict[int, SampleAxis], dict[int, str], set[int]]:
+    """Where samples stand in the outputs of nodes; nodes where that cannot be told; nodes where it is a guess."""
+    found, mixed = {}, {}
+    for i in nodes:
+        shapes = [graph.shapes(i)[0] for _, _, graph, _ in passes]
+        try:
+            found[i] = sample_axis(shapes[0], shapes[1], (SMALL, LARGE))
+        except MixedSamplesError as error:
+            mixed[i] = str(error)
+    flattened = [i for i, (_, positions) in found.items() if positions > 1]
+    masks = [_touched(one, flattened, found) for one in passes] if flattened else []
+    axes, guessed = {}, set()
+    for i, (axis, positions) in found.items():
+        fitting = sample_layouts(axis, positions, [mask[i] for mask in masks if i in mask])
+        if not fitting:
+            mixed[i] = "no order of samples and positions fits"
+            continue
+        axes[i] = fitting[0]
+        if len(fitting) > 1:
+            guessed.add(i)
+    return axes, mixed, guessed
+
+
+def _touched(one: Pass, nodes: list[int], found: dict[int, tuple[int, int]]) -> dict[int, Tensor]:
+    """For each node, which entries of its sample axis each sample's outputs reach: (n, entries)."""
+    function, parameters, graph, outputs = one
+    edges = [GradientEdge(graph.nodes[i], 0) for i in nodes]
+    # No gradient may cancel by symmetry: the outputs of a sample get unequal weights.
+    weights = 1 + torch.arange(outputs.shape[1], dtype=outputs.dtype, device=outputs.device) / 7
+    rows: dict[int, list[Tensor]] = {i: [] for i in nodes}
+    for sample in range(outputs.shape[0]):
+        cotangent = torch.zeros_like(outputs)
+        cotangent[sample] = weights
+        gradients = function.within(
+            parameters,
+            lambda cotangent=cotangent: torch.autograd.grad(
+                outputs, edges, cotangent, retain_graph=True, allow_unused=True, materialize_grads=False
+            ),
+        )
+        for i, g in zip(nodes, gradients, strict=True):
+            shape, axis = graph.shapes(i)[0], found[i][0]
+            mask = torch.zeros(shape, dtype=torch.bool, device=outputs.device) if g is None else g != 0
+            rows[i].append(mask.movedim(axis, 0).reshape(shape[axis], -1).any(1))
+    return {i: torch.stack(masks) for i, masks in rows.items()}
+
+
+def _layers(
+    graph: Graph,
+    names: list[str],
+    uses: dict[str, list[Use]],
+    kinds: dict[str, list[tuple[type, bool | None]]],
+) -> tuple[Layer, ...]:
+    layers = {name: Layer(_kind(uses[name], kinds[name]), name, tuple(uses[name])) for name in names}
+    weights = {
+        tuple(use.node for use in layer.uses): name
+        for name, layer in layers.items()
+        if layer.kind == "matrix"
+    }
+    # A bias that is added at exactly the uses of a weight rides along with it.
+    for name, layer in list(layers.items()):
+        weight = weights.get(tuple(use.node for use in layer.uses))
+        if layer.kind == "vector" and weight is not None and all(_is_bias(graph, use) for use in layer.uses):
+            layers[weight] = Layer("matrix", weight, layers[weight].uses, name, layer.uses)
+            del layers[name]
+    return tuple(layers.values())
+
+
+def _is_bias(graph: Graph, use: Use) -> bool:
+    node = graph.nodes[use.node]
+    if use.chain != () or len(graph.shapes(use.source[0])[0]) != 1:
+        return False
+    if node.name() == "AddmmBackward0":
+        return use.slot == 0 and node._saved_alpha == node._saved_beta == 1  # pyright: ignore
+    return node.name() == "ConvolutionBackward0" and use.slot == 2 and not node._saved_transposed  # pyright: ignore
+
+
+def _kind(uses: list[Use], kinds: list[tuple[type, bool | None]]) -> str:
+    alike = len({use.chain for use in uses}) == len(set(kinds)) == 1 and uses[0].chain is not None
+    (kind, _), types = kinds[0], {kind for kind, _ in kinds}
+    if alike and kind is Matrix:
+        return "matrix"
+    if alike and kind is Vector:
+        return "vector"
+    if types == {Lookup} and all(use.chain == () for use in uses):
+        return "lookup"
+    return "assembled"

@@ -1,0 +1,96 @@
+"""A claim, judged from several seeds: it holds, does not hold, or is not decided."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from scipy.special import stdtrit
+
+from tangentkit.report.measured import Measured
+
+Verdict = Literal["holds", "does not hold", "not decided"]
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A mean and the interval that holds it."""
+
+    mean: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Claim:
+    """The claim that the mean of a quantity over seeds lies strictly between `low` and `high`.
+
+    The judge is Student's 95 % interval of the mean over seeds. Wholly inside: the claim holds; wholly
+    outside: it does not hold; otherwise, and always with one seed, it is not decided.
+
+    Example:
+        >>> Claim("tau is at least 0.7", "tau", (0.80, 0.82, 0.81), low=0.7).verdict
+        'holds'
+        >>> Claim("tau is at least 0.7", "tau", (0.6, 0.9, 0.8), low=0.7).verdict
+        'not decided'
+    """
+
+    statement: str
+    """What is claimed, in one sentence."""
+    quantity: str
+    """What the values are."""
+    values: tuple[float, ...]
+    """One value for each seed."""
+    low: float = -math.inf
+    high: float = math.inf
+    published: str = ""
+    """What the source reports, in words."""
+
+    @property
+    def interval(self) -> Interval:
+        """The mean over seeds and its 95 % interval, infinite with fewer than two seeds."""
+        measured = Measured.over(self.values)
+        if math.isnan(measured.value):
+            return Interval(math.nan, -math.inf, math.inf)
+        if measured.error is None:
+            return Interval(measured.value, -math.inf, math.inf)
+        half = float(stdtrit(len(self.values) - 1, (1 + CONFIDENCE) / 2)) * measured.error
+        return Interval(measured.value, measured.value - half, measured.value + half)
+
+    @property
+    def verdict(self) -> Verdict:
+        """The judgement."""
+        interval = self.interval
+        if self.low < interval.low and interval.high < self.high:
+            return "holds"
+        if interval.high < self.low or self.high < interval.low:
+            return "does not hold"
+        return "not decided"
+
+    @property
+    def evidence(self) -> str:
+        """The numbers behind the judgement, in one sentence.
+
+        Example:
+            >>> Claim("tau is at least 0.7", "tau", (0.80, 0.82, 0.81), low=0.7).evidence
+            'tau: mean 0.8100, 95 % interval 0.7852 to 0.8348 over 3 seeds; needed: above 0.7'
+        """
+        interval, seeds = self.interval, len(self.values)
+        if not math.isfinite(interval.low):
+            spread = "no interval from one seed" if seeds == 1 else "no interval"
+            return f"{self.quantity}: mean {interval.mean:z.4g}, {spread}; needed: {self._region}"
+        half = (interval.high - interval.low) / 2
+        # Digits far below the uncertainty mean nothing.
+        digits = max(0, 2 - math.floor(math.log10(half))) if half > 0 else 4
+        mean, low, high = (f"{value:z.{digits}f}" for value in (interval.mean, interval.low, interval.high))
+        return (
+            f"{self.quantity}: mean {mean}, 95 % interval {low} to {high} over {seeds} seeds; "
+            f"needed: {self._region}"
+        )
+
+    @property
+    def _region(self) -> str:
+        if math.isfinite(self.low) and math.isfinite(self.high):
+            return f"between {self.low:g} and {self.high:g}"
+        return f"above {self.low:g}" if math.isfinite(self.low) else f"below {self.high:g}"

@@ -1,0 +1,111 @@
+"""Figures as image files, light or dark: the only module that talks to matplotlib's machinery.
+
+No pyplot: nothing is registered globally, and no window system is needed.
+"""
+
+import io
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from tangentkit.report.figure import Figure
+
+ImageFormat = Literal["svg", "png"]
+
+PNG_DPI = 160
+
+
+@dataclass(frozen=True)
+class Palette:
+    """The colors of a figure."""
+
+    background: str
+    ink: str
+    grid: str
+    series: tuple[str, ...]
+    """Told apart by people who are color-blind, and by their lightness in print."""
+
+
+LIGHT = Palette(
+    background="#ffffff",
+    ink="#1f2430",
+    grid="#dfe3ea",
+    series=("#1f5fa8", "#d9730d", "#1d8a6b", "#a8326b", "#6b5fc7", "#8a6d1a", "#5a6472"),
+)
+DARK = Palette(
+    background="#171b22",
+    ink="#e3e7ee",
+    grid="#343b47",
+    series=("#6fb1ff", "#ffa64d", "#4fd1a5", "#f07fb0", "#a99cff", "#d6b85a", "#a3adbb"),
+)
+
+
+def image(figure: Figure, palette: Palette = LIGHT, *, format: ImageFormat = "svg") -> bytes:
+    """The figure as the content of an image file; the same numbers give the same bytes."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    with _colors(palette):
+        canvas = Canvas(figsize=figure.size, layout="constrained")
+        FigureCanvasAgg(canvas)
+        ax = canvas.add_subplot()
+        figure.draw(ax)
+        content = io.BytesIO()
+        # Without a date, equal figures are equal files.
+        metadata = {"Date": None} if format == "svg" else {"Software": None}
+        canvas.savefig(content, format=format, dpi=PNG_DPI, metadata=metadata)
+    return content.getvalue()
+
+
+def save(figure: Figure, path: str | Path, palette: Palette = LIGHT) -> Path:
+    """Writes the figure to a file whose suffix, .png or .svg, is its format, and returns the path.
+
+    Raises:
+        UnknownNameError: another suffix.
+    """
+    from tangentkit.core.errors import UnknownNameError
+
+    path = Path(path)
+    suffix = path.suffix.removeprefix(".")
+    if suffix not in ("png", "svg"):
+        raise UnknownNameError("image format", suffix, ["png", "svg"])
+    path.write_bytes(image(figure, palette, format="png" if suffix == "png" else "svg"))
+    return path
+
+
+@contextmanager
+def _colors(palette: Palette) -> Iterator[None]:
+    from cycler import cycler
+    from matplotlib import rc_context, rcParamsDefault
+
+    style = {
+        "axes.edgecolor": palette.grid,
+        "axes.facecolor": palette.background,
+        "axes.grid": True,
+        "axes.axisbelow": True,
+        "axes.labelcolor": palette.ink,
+        "axes.prop_cycle": cycler(color=list(palette.series)),
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "figure.facecolor": palette.background,
+        "font.size": 10,
+        "font.family": "DejaVu Sans",
+        "grid.color": palette.grid,
+        "legend.frameon": False,
+        "legend.fontsize": 9,
+        "lines.linewidth": 1.8,
+        "savefig.facecolor": palette.background,
+        "svg.fonttype": "path",
+        "svg.hashsalt": "tangentkit",
+        "text.color": palette.ink,
+        "xtick.color": palette.ink,
+        "ytick.color": palette.ink,
+    }
+    # Start from matplotlib's defaults: a user's own style must not leak into a report.
+    base = {
+        key: value for key, value in rcParamsDefault.items() if key not in ("backend", "backend_fallback")
+    }
+    with rc_context({**base, **style}):  # pyright: ignore[reportArgumentType]
+        yield

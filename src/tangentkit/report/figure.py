@@ -1,0 +1,247 @@
+"""Figures that hold numbers and only draw: `draw(axes)` adds them to matplotlib axes.
+
+Colors, fonts and sizes come from the surroundings (`drawing.Palette`), so that one figure has a light and a
+dark form. matplotlib is imported by `drawing` alone.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+AxisScale = Literal["linear", "log"]
+
+MARKERS = "osD^vPX"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Figure(ABC):
+    """Something to look at."""
+
+    title: str
+    caption: str
+    """What to see, in a sentence; it is also the text for readers who cannot see it."""
+    size: tuple[float, float] = (4.8, 3.2)
+    """Width and height in inches."""
+
+    @abstractmethod
+    def draw(self, ax: "Axes") -> None:
+        """Adds the figure to axes."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class _Plot(Figure, ABC):
+    """A figure with labeled axes."""
+
+    x_label: str = ""
+    y_label: str = ""
+    x_scale: AxisScale = "linear"
+    y_scale: AxisScale = "linear"
+
+    def _label(self, ax: "Axes") -> None:
+        # Before any ticks: setting a scale puts matplotlib's own ticks in their place.
+        ax.set(xlabel=self.x_label, ylabel=self.y_label, xscale=self.x_scale, yscale=self.y_scale)
+
+
+@dataclass(frozen=True, eq=False)
+class Series:
+    """Points of one name."""
+
+    x: ArrayLike
+    y: ArrayLike
+    error: ArrayLike | None = None
+    """Half the height of the band or bar around y."""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Lines(_Plot):
+    """Curves with error bands."""
+
+    series: Mapping[str, Series]
+    level: float | None = None
+    """A horizontal line to compare with."""
+
+    def draw(self, ax: "Axes") -> None:
+        """Adds the figure to axes."""
+        for (name, one), marker in zip(self.series.items(), _cycled(MARKERS, len(self.series)), strict=True):
+            x, y = np.asarray(one.x, dtype=float), np.asarray(one.y, dtype=float)
+            (line,) = ax.plot(x, y, label=name, marker=marker, markersize=4)
+            if one.error is not None:
+                error = np.asarray(one.error, dtype=float)
+                ax.fill_between(x, y - error, y + error, alpha=0.2, linewidth=0, color=line.get_color())
+        _level(ax, self.level)
+        self._label(ax)
+        _legend(ax, self.series)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Scatter(_Plot):
+    """Clouds of points."""
+
+    series: Mapping[str, Series]
+    diagonal: bool = False
+    """Whether to draw the line y = x."""
+
+    def draw(self, ax: "Axes") -> None:
+        """Adds the figure to axes."""
+        for (name, one), marker in zip(self.series.items(), _cycled(MARKERS, len(self.series)), strict=True):
+            ax.scatter(
+                np.asarray(one.x),
+                np.asarray(one.y),
+                label=name,
+                marker=marker,
+                s=16,
+                alpha=0.75,
+                linewidths=0,
+            )
+        if self.diagonal:
+            ax.axline(
+                (0, 0), slope=1, color=ax.xaxis.label.get_color(), linewidth=1, linestyle="--", zorder=0
+            )
+        self._label(ax)
+        _legend(ax, self.series)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Bars(_Plot):
+    """One horizontal bar for each name, with an error bar and the single runs as points."""
+
+    values: Mapping[str, Sequence[float]]
+    """Name -> one value for each seed."""
+    level: float | None = None
+    """A vertical line to compare with."""
+
+    def draw(self, ax: "Axes") -> None:
+        """Adds the figure to axes."""
+        from tangentkit.report.measured import Measured
+
+        ink = ax.xaxis.label.get_color()
+        for row, runs in enumerate(self.values.values()):
+            mean = Measured.over(runs)
+            ax.barh(row, mean.value, xerr=mean.error, height=0.62, ecolor=ink, capsize=3, alpha=0.85)
+            ax.plot(runs, [row] * len(runs), "o", color=ink, markersize=3.5, alpha=0.7, linestyle="none")
+        if self.level is not None:
+            ax.axvline(self.level, color=ink, linewidth=1, linestyle="--")
+        self._label(ax)
+        ax.set_yticks(range(len(self.values)), list(self.values))
+        ax.invert_yaxis()
+        ax.grid(visible=False, axis="y")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Histogram(_Plot):
+    """Distributions, each scaled to area 1."""
+
+    samples: Mapping[str, ArrayLike]
+    bins: int = 40
+
+    def draw(self, ax: "Axes") -> None:
+        """Adds the figure to axes."""
+        everything = np.concatenate([np.ravel(np.asarray(values)) for values in self.samples.values()])
+        edges = np.histogram_bin_edges(everything, bins=self.bins)
+        for name, values in self.samples.items():
+            ax.hist(np.ravel(np.asarray(values)), bins=edges.tolist(), density=True, alpha=0.55, label=name)
+        self._label(ax)
+        _legend(ax, self.samples)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Boxes(_Plot):
+    """Box plots: median, quartiles, whiskers and outliers of each name, with the mean as a triangle."""
+
+    samples: Mapping[str, ArrayLike]
+
+    def draw(self, ax: "Axes") -> None:
+        """Adds the figure to axes."""
+        ink = ax.xaxis.label.get_color()
+        lines = {"color": ink}
+        ax.boxplot(
+            [np.ravel(np.asarray(values)) for values in self.samples.values()],
+            showmeans=True,
+            boxprops=lines,
+            whiskerprops=lines,
+            capprops=lines,
+            flierprops={"markersize": 3, "markeredgecolor": ink},
+        )
+        self._label(ax)
+        ax.set_xticks(range(1, len(self.samples) + 1), list(self.samples), rotation=30, ha="right")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Heatmap(_Plot):
+    """A matrix as colors, its first row at the top."""
+
+    matrix: ArrayLike
+    value_label: str = ""
+    groups: Mapping[str, int] = field(default_factory=dict)
+    """Names of consecutive runs of rows and columns, and their lengths."""
+    size: tuple[float, float] = (4.8, 4.2)
+
+    def draw(self, ax: "Axes") -> None:
+        """Adds the figure to axes."""
+        shown = ax.imshow(np.asarray(self.matrix, dtype=float), cmap="viridis", interpolation="nearest")
+        bar = ax.figure.colorbar(shown, ax=ax, label=self.value_label)
+        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+        self._label(ax)
+        ax.grid(visible=False)
+        ax.spines[:].set_visible(False)
+        if self.groups:
+            lengths = np.array(list(self.groups.values()))
+            ends = np.cumsum(lengths)
+            centers = ends - (lengths + 1) / 2
+            ax.set_xticks(centers, list(self.groups), rotation=45, ha="right", rotation_mode="anchor")
+            ax.set_yticks(centers, list(self.groups))
+            ax.tick_params(length=0)
+            for edge in ends[:-1] - 0.5:
+                ax.axhline(edge, color="white", linewidth=0.4, alpha=0.6)
+                ax.axvline(edge, color="white", linewidth=0.4, alpha=0.6)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Images(Figure):
+    """A grid of images, each with a word below it."""
+
+    images: ArrayLike
+    """(rows, columns, height, width) or (..., 3), in [0, 1]."""
+    labels: Sequence[Sequence[str]] = ()
+    """The words, in the same grid."""
+    headings: Sequence[str] = ()
+    """A word above each column."""
+
+    def draw(self, ax: "Axes") -> None:
+        """Adds the figure to axes."""
+        grid = np.asarray(self.images, dtype=float)
+        rows, columns = grid.shape[:2]
+        gap = 0.3 if self.labels else 0.06
+        for row in range(rows):
+            for column in range(columns):
+                left, top = column * 1.06, row * (1 + gap)
+                ax.imshow(
+                    grid[row, column], cmap="gray", vmin=0, vmax=1, extent=(left, left + 1, top + 1, top)
+                )
+                if self.labels:
+                    ax.text(left + 0.5, top + 1.04, self.labels[row][column], ha="center", va="top", size=7)
+        for column, heading in enumerate(self.headings):
+            ax.text(column * 1.06 + 0.5, -0.06, heading, ha="center", va="bottom", size=8, weight="bold")
+        ax.set(xlim=(-0.02, columns * 1.06 - 0.04), ylim=(rows * (1 + gap), -0.3 if self.headings else -0.02))
+        ax.set_axis_off()
+
+
+def _cycled(items: Sequence[str], count: int) -> list[str]:
+    return [items[i % len(items)] for i in range(count)]
+
+
+def _level(ax: "Axes", level: float | None) -> None:
+    if level is not None:
+        ax.axhline(level, color=ax.xaxis.label.get_color(), linewidth=1, linestyle="--")
+
+
+def _legend(ax: "Axes", names: Mapping[str, object]) -> None:
+    if len(names) > 1:
+        ax.legend()

@@ -1,0 +1,69 @@
+"""One self-contained HTML page: claims, tables, figures, stand-ins, and how to run it again.
+
+The page loads nothing: its style is inline, its figures are data URIs in a light and a dark form, it needs no
+script, and its content policy forbids the network. All text is escaped.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from tangentkit.report.claim import Claim
+from tangentkit.report.drawing import DARK, LIGHT, Palette, image
+from tangentkit.report.figure import Figure, Heatmap, Images
+from tangentkit.report.table import Table
+
+TEMPLATE = "page.html"
+
+
+@dataclass(frozen=True)
+class StandIn:
+    """Something of a publication that this run replaced by something else, or kept."""
+
+    what: str
+    """What is replaced, such as "data" or "model"."""
+    published: str
+    here: str
+    why: str = ""
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Page:
+    """The content of a report, in the order in which it is read."""
+
+    title: str
+    source: str
+    """The publication that asks the question."""
+    question: str
+    answer: str
+    claims: tuple[Claim, ...] = ()
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+    stand_ins: tuple[StandIn, ...] = ()
+    command: str = ""
+    """The command that gives these numbers again."""
+    settings: Table | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Seeds, data, versions, time, memory: what another run would need or compare."""
+
+    def render(self) -> str:
+        """The page as HTML."""
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+
+        environment = Environment(
+            loader=PackageLoader("tangentkit.report", "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+        )
+        template = environment.get_template(TEMPLATE)
+        return template.render(page=self, light=LIGHT, dark=DARK, data_uri=_data_uri)
+
+
+def _data_uri(figure: Figure, palette: Palette) -> str:
+    # Pixels as pixels: an SVG around a picture is larger and no sharper.
+    format = "png" if isinstance(figure, Images | Heatmap) else "svg"
+    kind = {"png": "image/png", "svg": "image/svg+xml"}[format]
+    content = image(figure, palette, format=format)
+    return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -1,0 +1,124 @@
+"""Every sub-command: what it prints, where it writes, and its exit code."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tangentkit import __version__
+
+
+def test_help_version_and_bad_commands(tangentkit):
+    assert tangentkit("--version").out.strip() == f"tangentkit {__version__}"
+    for arguments in ((), ("--help",), ("run", "--help"), ("data", "--help")):
+        assert tangentkit(*arguments).code == 0
+    wrong = tangentkit("lst")
+    assert wrong.code == 2
+    assert '"list"' in wrong.err
+    assert tangentkit("run").code == 2
+
+
+def test_list_shows_every_study_with_its_source(tangentkit):
+    shown = tangentkit("list")
+    assert shown.code == 0
+    assert "toy" in shown.out
+    assert "surrogate" in shown.out
+    assert "Folklore" in shown.out
+    listed = json.loads(tangentkit("list", "--json").out)
+    assert {"name", "title", "question", "source", "cost"} == set(listed[0])
+
+
+def test_show_explains_every_field(tangentkit):
+    shown = tangentkit("show", "toy")
+    assert shown.code == 0
+    assert "Coins to flip." in shown.out
+    assert "Do heads come up?" in shown.out
+
+
+def test_run_writes_a_folder_and_prints_the_report(tangentkit):
+    done = tangentkit("run", "toy", "--flips", "30", "--seeds", "0-3")
+    assert done.code == 0
+    report = Path(done.out.splitlines()[-1].removeprefix("report: "))
+    assert report.is_file()
+    assert report.parts[0] == "runs"
+    assert "Heads come up" in done.out
+    asked = json.loads((report.parent / "config.json").read_text())
+    assert (asked["fields"]["flips"], asked["fields"]["seeds"]) == (30, [0, 1, 2, 3])
+
+
+def test_json_is_one_object_on_standard_output(tangentkit):
+    done = tangentkit("run", "toy", "--json", "--out", "there")
+    content = json.loads(done.out)
+    assert content["folder"] == "there"
+    assert Path(content["report"]).is_file()
+    assert content["claims"][0]["verdict"]
+    assert content["numbers"]["shares"]
+    assert "flipping" in done.err
+    again = json.loads(tangentkit("report", "there", "--json").out)
+    assert again == content
+
+
+def test_scale_chooses_the_config(tangentkit):
+    done = json.loads(tangentkit("run", "toy", "--scale", "full", "--json").out)
+    assert done["numbers"]["flips"]["shape"] == [3, 1000]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run", "toyy"), "error: unknown study 'toyy'. Try: 'toy'"),
+        (("run", "toy", "--flip", "3"), "error: unknown field 'flip'. Try: 'flips'"),
+        (("run", "toy", "--flips", "x"), "error: bad value for --flips: expected an integer, got 'x'"),
+        (("run", "toy", "--scale", "big"), "error: unknown scale 'big'"),
+        (("run", "toy", "--flips", "0"), "error: bad flips"),
+        (("show", "toyy"), "error: unknown study"),
+        (("report", "."), "error: . is not the folder of a run"),
+        (("data", "get", "fashion-mini2"), "error: unknown data set 'fashion-mini2'. Try: 'fashion-mini'"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2_and_writes_nothing(tangentkit, arguments, message):
+    done = tangentkit(*arguments)
+    assert done.code == 2
+    assert done.out == ""
+    assert message in done.err
+    assert done.err.splitlines()[-1].startswith("error: ")
+    assert not list(Path().iterdir())
+
+
+def test_a_folder_that_holds_something_is_left_alone(tangentkit):
+    Path("taken").mkdir()
+    Path("taken/file").write_text("x")
+    done = tangentkit("run", "toy", "--out", "taken")
+    assert done.code == 2
+    assert "not free" in done.err
+    assert [path.name for path in Path("taken").iterdir()] == ["file"]
+
+
+def test_a_failed_run_is_code_1_and_its_folder_says_why(tangentkit):
+    done = tangentkit("run", "toy", "--trouble", "error", "--out", "there")
+    assert done.code == 1
+    assert done.err.splitlines()[-1] == "error: the coin is lost. Try: look under the table"
+    assert json.loads(Path("there/status.json").read_text())["state"] == "failed"
+
+
+def test_a_bug_shows_itself(tangentkit, monkeypatch):
+    with pytest.raises(ZeroDivisionError):
+        tangentkit("run", "toy", "--trouble", "bug", "--out", "there")
+    assert "ZeroDivisionError" in json.loads(Path("there/status.json").read_text())["traceback"]
+
+
+def test_an_interrupt_is_code_130(tangentkit):
+    done = tangentkit("run", "toy", "--trouble", "interrupt", "--out", "there")
+    assert done.code == 130
+    assert done.err.splitlines()[-1] == "interrupted"
+    assert json.loads(Path("there/status.json").read_text())["state"] == "interrupted"
+
+
+def test_data_list_and_get(tangentkit):
+    assert "fashion-mini" in tangentkit("data", "list").out
+    rows = {row["name"]: row for row in json.loads(tangentkit("data", "list", "--json").out)}
+    assert rows["fashion-mini"]["here"] is True
+    done = tangentkit("data", "get", "fashion-mini")
+    assert done.code == 0
+    assert "fashion-mini" in done.out
+    assert tangentkit("data", "get", "digits").out.strip() == "digits needs no files"

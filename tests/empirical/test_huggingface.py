@@ -1,0 +1,132 @@
+"""Hugging Face BERT and GPT-2 from their configurations, with attention masks."""
+
+import pytest
+import torch
+
+from cases import TOLERANCE, gap, kernel_of_jacobians
+from tangentkit import reference
+from tangentkit.core import ModelError
+from tangentkit.empirical import TangentKernel
+
+transformers = pytest.importorskip(
+    "transformers", reason="transformers is not installed: pip install tangentkit[hf]"
+)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*do not reach the output"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+VOCABULARY, T = 20, 5
+
+
+def bert(attention):
+    config = transformers.BertConfig(
+        vocab_size=VOCABULARY, hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=24,
+        max_position_embeddings=8, num_labels=3, attn_implementation=attention,
+    )  # fmt: skip
+    return transformers.BertForSequenceClassification(config)
+
+
+def gpt2(attention):
+    config = transformers.GPT2Config(
+        vocab_size=VOCABULARY, n_embd=16, n_layer=2, n_head=2, n_positions=8, num_labels=3, pad_token_id=0,
+        attn_implementation=attention,
+    )  # fmt: skip
+    return transformers.GPT2ForSequenceClassification(config)
+
+
+def language_model(attention):
+    config = transformers.GPT2Config(
+        vocab_size=VOCABULARY, n_embd=16, n_layer=2, n_head=2, n_positions=8, attn_implementation=attention
+    )
+    model = transformers.GPT2LMHeadModel(config)
+    assert model.lm_head.weight is model.transformer.wte.weight
+    return model
+
+
+def logits(model, batch):
+    return model(**batch).logits
+
+
+def last_token(model, batch):
+    last = batch["attention_mask"].sum(1) - 1
+    return model(**batch).logits[torch.arange(len(last)), last][:, :4]
+
+
+MODELS = {"bert": (bert, logits), "gpt2": (gpt2, logits), "gpt2 language model": (language_model, last_token)}
+
+
+def batch(n, seed):
+    generator = torch.Generator().manual_seed(seed)
+    length = torch.randint(2, T + 1, (n,), generator=generator)
+    length[0] = T
+    mask = (torch.arange(T)[None, :] < length[:, None]).long()
+    return {
+        "input_ids": torch.randint(1, VOCABULARY, (n, T), generator=generator) * mask,
+        "attention_mask": mask,
+    }
+
+
+@pytest.mark.parametrize("attention", ["eager", "sdpa"])
+@pytest.mark.parametrize("name", MODELS)
+def test_right_with_attention_masks(name, attention):
+    make, forward = MODELS[name]
+    model = make(attention).double().eval()
+    x, y = batch(6, 1), batch(4, 2)
+    jx, jy = (reference.jacobian(model, part, forward=forward) for part in (x, y))
+    for outputs in ("trace", "full", "pseudo", 1):
+        kernel = TangentKernel(model, outputs, forward=forward)
+        assert gap(kernel(x), kernel_of_jacobians(jx, jx, outputs)) <= 1e-10
+        assert gap(kernel(x, y), kernel_of_jacobians(jx, jy, outputs)) <= 1e-10
+    single = TangentKernel(model.float(), forward=forward)
+    assert gap(single(x, y), kernel_of_jacobians(jx, jy, "trace")) <= TOLERANCE[torch.float32]
+    v = torch.randn(jx.shape[:2]).double()
+    found = TangentKernel(model.double(), forward=forward).product(x, v)
+    full = kernel_of_jacobians(jx, jx, "full")
+    assert gap(found, torch.einsum("icjd,jd->ic", full, v)) <= 1e-6  # weights went through float32
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_padding_does_not_matter(name):
+    """What stands behind the mask changes nothing, neither in the first batch nor in the second."""
+    make, forward = MODELS[name]
+    kernel = TangentKernel(make("eager").double().eval(), forward=forward)
+    x = batch(6, 1)
+    other = {
+        **x,
+        "input_ids": torch.where(x["attention_mask"] == 0, 0 if name == "gpt2" else 7, x["input_ids"]),
+    }
+    assert gap(kernel(other), kernel(x)) <= 1e-12
+    assert gap(kernel(other, x), kernel(x)) <= 1e-12
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_most_parameters_have_rules(name):
+    make, forward = MODELS[name]
+    kernel = TangentKernel(make("sdpa").double().eval(), forward=forward)
+    rows = kernel.plan(batch(6, 1)).rows
+    assert sum(row.share for row in rows if row.route.startswith("fallback")) < 0.05
+
+
+def test_without_forward_the_hint_names_it():
+    with pytest.raises(
+        ModelError, match=r"not a tensor.*Try: forward=lambda model, batch: model\(\*\*batch\).logits"
+    ):
+        TangentKernel(bert("eager").eval())(batch(3, 1))
+
+
+def test_tied_embeddings_count_once():
+    model = language_model("eager").double().eval()
+    kernel = TangentKernel(model, forward=last_token)
+    rows = {row.parameter: row for row in kernel.plan(batch(6, 1)).rows}
+    assert "lm_head.weight" not in rows
+    assert rows["transformer.wte.weight"].uses == 2
+
+
+def test_mappings_of_tokenizers():
+    x = transformers.BatchEncoding(batch(4, 1))
+    model = bert("eager").double().eval()
+    kernel = TangentKernel(model, forward=logits)
+    assert torch.equal(kernel(x), kernel(dict(x)))

@@ -1,0 +1,126 @@
+"""The mean over initializations, and the trace by random signs."""
+
+import pytest
+import torch
+from torch import nn
+
+from tangentkit.core.seeds import Key
+from tangentkit.empirical import ConjugateKernel, MonteCarloKernel, TangentKernel
+
+X, Y = torch.linspace(-1, 1, 24).reshape(6, 4).double(), torch.linspace(0, 1, 12).reshape(3, 4).double()
+
+
+def network(outputs=2):
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, outputs)).double()
+
+
+def collected(samples, act, **options):
+    """The kernels that a Monte Carlo kernel averages."""
+    made = []
+
+    def watched(model):
+        made.append(TangentKernel(model))
+        return made[-1]
+
+    kernel = MonteCarloKernel(network, samples, kernel=watched, **options)
+    return act(kernel), made
+
+
+def test_mean_and_standard_error_entry_by_entry():
+    (mean, error), kernels = collected(7, lambda k: k.with_error(X, Y))
+    values = torch.stack([k(X, Y) for k in kernels])
+    assert len(kernels) == 7
+    torch.testing.assert_close(mean, values.mean(0), rtol=1e-12, atol=0)
+    torch.testing.assert_close(error, values.std(0) / 7**0.5, rtol=1e-10, atol=0)
+    assert (error > 0).all()
+
+
+def test_initializations_differ():
+    _, kernels = collected(4, lambda k: k(X))
+    assert len({float(k(X)[0, 0]) for k in kernels}) == 4
+
+
+def test_reproducible_by_seed():
+    first, again, other = (MonteCarloKernel(network, 3, seed=seed)(X) for seed in (5, 5, 6))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, other)
+    torch.manual_seed(99)
+    assert torch.equal(MonteCarloKernel(network, 3, seed=5)(X), first)
+
+
+def test_more_samples_keep_the_first_ones():
+    two, three = MonteCarloKernel(network, 2)(X), MonteCarloKernel(network, 3)(X)
+    _, kernels = collected(3, lambda k: k(X))
+    torch.testing.assert_close(3 * three - 2 * two, kernels[2](X))
+
+
+def test_the_global_generator_is_left_alone():
+    before = torch.get_rng_state()
+    MonteCarloKernel(network, 2)(X)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_symmetric_call_diagonal_and_other_kernels():
+    kernel = MonteCarloKernel(network, 3)
+    torch.testing.assert_close(kernel(X), kernel(X, X))
+    torch.testing.assert_close(kernel.diag(X), kernel(X).diagonal())
+    conjugate = MonteCarloKernel(network, 3, kernel=ConjugateKernel)
+    assert conjugate(X, Y).shape == (6, 3)
+    full = MonteCarloKernel(network, 2, kernel=lambda m: TangentKernel(m, "full"))
+    assert full(X).shape == (6, 2, 6, 2)
+
+
+def test_one_sample_is_one_kernel():
+    value, kernels = collected(1, lambda k: k(X))
+    assert torch.equal(value, kernels[0](X))
+
+
+# -- probes ------------------------------------------------------------------------------------------------------
+
+
+def test_the_mean_of_probes_is_the_trace():
+    """150 seeds of 3 probes: the mean is within 4 standard errors of the trace at all but few entries."""
+    model = network(12)
+    estimates = torch.stack([TangentKernel(model, probes=3, seed=seed)(X, Y) for seed in range(150)])
+    error = estimates.std(0) / 150**0.5
+    distance = (estimates.mean(0) - TangentKernel(model)(X, Y)).abs()
+    assert (error > 0).any()
+    assert (distance <= 4 * error + 1e-12).all()
+
+
+def test_probes_are_reproducible_positive_and_symmetric():
+    model = network(12)
+    first, again = (TangentKernel(model, probes=4, seed=3)(X) for _ in range(2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, TangentKernel(model, probes=4, seed=4)(X))
+    assert torch.equal(first, first.T)
+    assert torch.linalg.eigvalsh(first)[0] >= -1e-12 * first.abs().max()
+    torch.testing.assert_close(TangentKernel(model, probes=4, seed=3).diag(X), first.diagonal())
+    torch.testing.assert_close(sum(TangentKernel(model, probes=4, seed=3).by_parameter(X).values()), first)
+
+
+def test_more_probes_err_less():
+    model = network(12)
+    truth = TangentKernel(model)(X)
+    gaps = [
+        torch.stack(
+            [(TangentKernel(model, probes=s, seed=seed)(X) - truth).norm() for seed in range(30)]
+        ).mean()
+        for s in (2, 32)
+    ]
+    # A factor 16 in probes is a factor 4 in error.
+    assert 2 < gaps[0] / gaps[1] < 8
+
+
+def test_one_output_needs_no_luck():
+    model = network(1)
+    torch.testing.assert_close(TangentKernel(model, probes=2)(X), TangentKernel(model)(X))
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, "a"])
+def test_seeds_are_checked(seed):
+    with pytest.raises(ValueError, match="bad seed"):
+        MonteCarloKernel(network, 2, seed=seed)(X)
+    with pytest.raises(ValueError, match="bad seed"):
+        TangentKernel(network(3), probes=2, seed=seed)(X)
+    assert Key(0).seed == 0

@@ -1,0 +1,106 @@
+"""The plan: before any work, per parameter and in all."""
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from cases import CASES
+from tangentkit.empirical import TangentKernel
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*do not reach the output")
+
+
+@pytest.mark.parametrize(
+    "name", ["mlp", "conv2d groups", "embedding", "tied weights", "lstm", "lora", "bilinear", "rms norm"]
+)
+def test_a_row_for_every_parameter(name):
+    case = CASES[name]
+    kernel, (x, y) = case.kernel(), case.batches()
+    for plan in (kernel.plan(x), kernel.plan(x, y)):
+        assert [row.parameter for row in plan.rows] == list(kernel.function.params)
+        for row in plan.rows:
+            assert row.shape == tuple(kernel.function.params[row.parameter].shape)
+            assert row.flops > 0
+            assert row.bytes > 0
+            assert row.route
+            assert row.share == kernel.function.params[row.parameter].numel() / sum(
+                p.numel() for p in kernel.function.params.values()
+            )
+        assert sum(row.share for row in plan.rows) == pytest.approx(1)
+        assert plan.flops == pytest.approx(plan.passes + sum(row.flops for row in plan.rows))
+        assert plan.passes > 0
+        assert 0 < plan.seconds < 60
+
+
+@pytest.mark.parametrize(
+    ("name", "parameter", "uses"),
+    [
+        ("tied weights", "a.weight", 2),
+        ("shared layer in a loop", "a.weight", 5),
+        ("mlp", "0.weight", 1),
+        ("shared bias", "c", 2),
+    ],
+)
+def test_uses_are_counted(name, parameter, uses):
+    rows = CASES[name].kernel().plan(CASES[name].batches()[0]).rows
+    assert next(row for row in rows if row.parameter == parameter).uses == uses
+
+
+def test_no_work_is_done():
+    sizes = []
+
+    def forward(model, x):
+        sizes.append(len(x))
+        return model(x)
+
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    TangentKernel(model, forward=forward).plan(torch.randn(500, 4).double())
+    assert max(sizes) <= 5
+
+
+def test_it_prints_as_a_table():
+    case = CASES["parameter that never reaches the output"]
+    text = str(case.kernel().plan(case.batches()[0]))
+    head, *_ = text.splitlines()
+    assert head.split() == ["parameter", "shape", "uses", "route", "GFLOP", "MB", "share", "note"]
+    for word in ("a.weight", "3x4", "idle", "does not reach the output", "GFLOP/s", "samples", "in all"):
+        assert word in text
+
+
+def test_reasons_of_the_generic_route_are_told():
+    case = CASES["bilinear"]
+    row = next(r for r in case.kernel().plan(case.batches()[0]).rows if r.parameter == "f.weight")
+    assert row.route == "fallback (vmap)"
+    assert "Trilinear" in row.note
+
+
+def test_costs_follow_the_request():
+    case = CASES["mlp"]
+    x, _ = case.batches()
+    large = x.repeat(50, 1)
+    trace, pseudo, full = (case.kernel(outputs).plan(large) for outputs in ("trace", "pseudo", "full"))
+    assert pseudo.flops < trace.flops < full.flops
+    assert case.kernel().plan(x).flops < trace.flops
+    assert trace.flops < case.kernel().plan(large, large).flops
+
+
+def test_the_estimate_of_time_has_the_right_size():
+    model = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 10))
+    kernel, x = TangentKernel(model), torch.randn(1000, 256)
+    estimate = kernel.plan(x).seconds
+    start = time.perf_counter()
+    kernel(x)
+    measured = time.perf_counter() - start
+    assert 0.05 < estimate / measured < 20
+
+
+def test_the_cheapest_route_is_taken():
+    """One position and wide layers: never by gradient. Many positions and few weights: never pairwise."""
+    wide = nn.Linear(300, 200).double()
+    (weight, _) = TangentKernel(wide, 0).plan(torch.randn(20, 300).double()).rows
+    assert weight.route == "factored"
+    narrow = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten()).double()
+    (weight, _) = TangentKernel(narrow, 0).plan(torch.randn(20, 1, 16, 16).double()).rows
+    assert weight.route == "gradient"

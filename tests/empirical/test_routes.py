@@ -1,0 +1,176 @@
+"""Each route of each kind of layer, forced, in blocks so small that they are really split."""
+
+import dataclasses
+
+import pytest
+import torch
+
+from cases import CASES, expected, gap, jacobians
+from tangentkit.core import BudgetError
+from tangentkit.empirical import contraction, generic, plan, tangent
+from tangentkit.empirical.plan import Batching
+
+pytestmark = [pytest.mark.filterwarnings("ignore:.*do not reach the output")]
+
+MATRIX = [
+    "mlp", "conv1d stride dilation padding", "conv2d groups", "conv2d depthwise", "conv3d",
+    "transposed conv2d groups",
+    "linear over tokens", "sequence first, mean", "samples flattened with heads", "layer applied twice",
+    "shared layer in a loop", "sample axis last", "bmm", "conv at two resolutions", "last of 31 tokens",
+    "transformer encoder, sequence first", "gru", "hundred outputs",
+]  # fmt: skip
+LOOKUP = [
+    "embedding", "embedding with padding_idx", "embedding, sequence first", "embedding of a large table",
+    "parameter by index", "parameter by index_select",
+]  # fmt: skip
+ASSEMBLED = [
+    "tied embedding and head",
+    "weight norm",
+    "parameter in slices",
+    "weight and its transpose",
+    "cosine head",
+]
+VECTOR = [
+    "layer norm",
+    "group norm",
+    "batch norm 2d",
+    "prelu of channels",
+    "product with a parameter",
+    "division",
+]
+
+
+def force(monkeypatch, route):
+    """The planner with one choice; layers of other kinds stay as they are. Returns the routes taken."""
+    taken, real = set(), {"matrix": plan._matrix_costs, "lookup": plan._lookup_costs}
+
+    def chosen(layer, size, work, item):
+        options = (
+            real[layer.kind](size, work, item)
+            if layer.kind in real
+            else [tangent_cheapest(layer, size, work, item)]
+        )
+        cost = next((c for c in options if c.route in route), options[0])
+        taken.add(cost.route)
+        return cost
+
+    tangent_cheapest = tangent.cheapest
+    monkeypatch.setattr(tangent, "cheapest", chosen)
+    return taken
+
+
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(contraction, "LONGEST_SUM", 7)
+    monkeypatch.setattr(contraction, "PAIR_ENTRIES", 40)
+    monkeypatch.setattr(contraction, "PIECE_ENTRIES", 11)
+
+
+def check(name, outputs=("trace", "full")):
+    x, y = CASES[name].batches()
+    for kind in outputs:
+        kernel = CASES[name].kernel(kind)
+        assert gap(kernel(x), expected(name, kind, symmetric=True)) <= 1e-10
+        assert gap(kernel(x, y), expected(name, kind, symmetric=False)) <= 1e-10
+        parts = kernel.by_parameter(x, y)
+        assert gap(sum(parts.values()), expected(name, kind, symmetric=False)) <= 1e-10
+
+
+@pytest.mark.parametrize("name", MATRIX)
+@pytest.mark.parametrize("route", ["pairs", "gradient"])
+@pytest.mark.parametrize("blocks", ["usual", "small"])
+def test_matrix_routes(name, route, blocks, monkeypatch):
+    if blocks == "small":
+        small_blocks(monkeypatch)
+    wanted = {"pairwise", "factored"} if route == "pairs" else {"gradient"}
+    taken = force(monkeypatch, wanted)
+    check(name, ("trace",) if name == "hundred outputs" else ("trace", "full"))
+    assert taken & wanted
+
+
+@pytest.mark.parametrize("name", LOOKUP)
+@pytest.mark.parametrize("route", ["lookup (pairs)", "lookup (rows)"])
+@pytest.mark.parametrize("blocks", ["usual", "small"])
+def test_lookup_routes(name, route, blocks, monkeypatch):
+    if blocks == "small":
+        small_blocks(monkeypatch)
+    taken = force(monkeypatch, {route})
+    check(name)
+    assert route in taken
+
+
+@pytest.mark.parametrize(("names", "route"), [(ASSEMBLED, "assembled"), (VECTOR, "elementwise")])
+def test_other_routes(names, route, monkeypatch):
+    small_blocks(monkeypatch)
+    for name in names:
+        x, _ = CASES[name].batches()
+        assert route in {row.route for row in CASES[name].kernel().plan(x).rows}, name
+        check(name)
+
+
+@pytest.mark.parametrize(
+    "name", [*MATRIX[:3], *LOOKUP[:2], *ASSEMBLED[:2], *VECTOR[:2], "scalar parameters", "gru"]
+)
+@pytest.mark.parametrize("route", ["vmap", "loop"])
+def test_generic_gradients(name, route):
+    case = CASES[name]
+    function, (x, _) = case.kernel().function, case.batches()
+    if route == "vmap" and name == "gru":
+        pytest.skip("vmap does not know the recurrent cells of torch")
+    gradients = {"vmap": generic.vmap_gradients, "loop": generic.loop_gradients}[route]
+    truth = jacobians(name)[0]
+    found = gradients(function, list(function.params), x, torch.eye(truth.shape[1], dtype=torch.float64))
+    assert gap(torch.cat([found[key] for key in function.params], 2), truth) <= 1e-12
+
+
+@pytest.mark.parametrize("name", ["mlp", "conv2d groups", "embedding", "scalar parameters"])
+@pytest.mark.parametrize("vmap", [True, False])
+def test_all_parameters_by_the_generic_route(name, vmap, monkeypatch):
+    def all_generic(function, batch, structure):
+        forced = structure.without(dict.fromkeys(function.params, "forced"))
+        return dataclasses.replace(forced, vmap=vmap)
+
+    monkeypatch.setattr(tangent, "verified", all_generic)
+    x, _ = CASES[name].batches()
+    routes = {row.route for row in CASES[name].kernel().plan(x).rows}
+    assert routes == {"fallback (vmap)" if vmap else "fallback (loop)"}
+    check(name)
+
+
+@pytest.mark.parametrize("route", [{"pairwise", "factored", "lookup (pairs)"}, {"gradient", "lookup (rows)"}])
+@pytest.mark.parametrize(
+    "name", ["mlp", "conv2d groups", "linear over tokens", "embedding", "hundred outputs"]
+)
+def test_routes_in_groups_of_directions_and_samples(name, route, monkeypatch):
+    # Grams of inputs are kept over groups of directions: the last group is smaller than the others.
+    monkeypatch.setattr(
+        tangent,
+        "batching",
+        lambda _foot, work, *_: Batching(4, work.r if work.full else -(-work.r * 2 // 3)),
+    )
+    small_blocks(monkeypatch)
+    force(monkeypatch, route)
+    check(name, ("trace",))
+    x, _ = CASES[name].batches()
+    assert gap(CASES[name].kernel().diag(x), expected(name, "trace", symmetric=True).diagonal()) <= 1e-10
+
+
+@pytest.mark.parametrize("name", ["mlp", "conv2d", "transformer encoder", "lstm", "weight norm"])
+@pytest.mark.parametrize("outputs", ["trace", "full"])
+def test_small_budgets_are_kept_and_right(name, outputs):
+    """The least budget for pieces of two samples; the plan says so beforehand."""
+    x, y = (batch.repeat(3, *[1] * (batch.ndim - 1)) for batch in CASES[name].batches())
+
+    def pieces(memory):
+        try:
+            return CASES[name].kernel(outputs, memory=memory).plan(x, y).batching.samples
+        except BudgetError:
+            return 0
+
+    sizes = {2**k: pieces(2**k) for k in range(10, 32)}
+    assert list(sizes.values()) == sorted(sizes.values())
+    assert max(sizes.values()) == len(x)
+    memory = next(memory for memory, size in sizes.items() if size >= 2)
+    assert sizes[memory] < len(x)
+    kernel, tiles = CASES[name].kernel(outputs, memory=memory), (3, 3) if outputs == "trace" else (3, 1, 3, 1)
+    assert gap(kernel(x, y), expected(name, outputs, symmetric=False).tile(tiles)) <= 1e-10
+    assert gap(kernel(x), expected(name, outputs, symmetric=True).tile(tiles)) <= 1e-10

@@ -1,0 +1,273 @@
+"""Every module of the zoo, every kernel of its outputs, every law."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from torch.utils import _pytree as pytree
+
+from cases import CASES, TOLERANCE, M, N, cast, expected, gap, jacobians
+from tangentkit.core.batches import take
+from tangentkit.empirical import tangent
+from tangentkit.empirical.plan import Batching
+from tangentkit.empirical.tangent import UnusedParameterWarning
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*do not reach the output"),
+    # torch's own remark on an ordinary forward pass in float32.
+    pytest.mark.filterwarnings("ignore:LSTM with projections"),
+]
+over_cases = pytest.mark.parametrize("name", CASES)
+
+
+def choices(name):
+    c = jacobians(name)[0].shape[1]
+    return {
+        "trace": "trace",
+        "full": "full",
+        "pseudo": "pseudo",
+        "index": c - 1,
+        "vector": torch.linspace(-1, 2, c),
+    }
+
+
+def test_the_zoo_is_large():
+    assert len(CASES) >= 30
+
+
+@over_cases
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_every_kernel_of_the_outputs_is_right(name, dtype):
+    case = CASES[name]
+    (x, y), gaps = case.batches(dtype), {}
+    for kind, outputs in choices(name).items():
+        kernel = case.kernel(outputs, dtype)
+        if dtype == torch.float64 or kind == "trace":
+            gaps[f"{kind}, symmetric"] = gap(kernel(x), expected(name, outputs, symmetric=True))
+        gaps[f"{kind}, cross"] = gap(kernel(x, y), expected(name, outputs, symmetric=False))
+    assert {kind: g for kind, g in gaps.items() if not g <= TOLERANCE[dtype]} == {}
+
+
+@over_cases
+def test_symmetric_positive_and_the_trace_of_full_is_trace(name):
+    x, y = CASES[name].batches()
+    kernel = CASES[name].kernel("full")
+    k = kernel(x)
+    block = k.reshape(N * k.shape[1], -1)
+    assert torch.equal(block, block.T)
+    assert torch.linalg.eigvalsh(block)[0] >= -1e-10 * block.abs().max()
+    cross = kernel(x, y)
+    assert gap(kernel(y, x), cross.permute(2, 3, 0, 1)) <= 1e-12
+    # The trace of the full kernel is the trace kernel.
+    assert gap(CASES[name].kernel("trace")(x, y), torch.einsum("icjc->ij", cross)) <= 1e-12
+
+
+@over_cases
+def test_parameters_sum_to_the_kernel_and_each_is_right(name):
+    case = CASES[name]
+    x, y = case.batches()
+    kernel = case.kernel()
+    parts = kernel.by_parameter(x, y)
+    assert gap(sum(parts.values()), kernel(x, y)) <= 1e-12
+    jx, jy = jacobians(name)
+    scale, start = expected(name, "trace", symmetric=False).abs().max(), 0
+    assert list(parts) == list(kernel.function.params)
+    for parameter, part in parts.items():
+        stop = start + kernel.function.params[parameter].numel()
+        truth = torch.einsum("icp,jcp->ij", jx[:, :, start:stop], jy[:, :, start:stop])
+        assert (part - truth).abs().max() <= 1e-10 * scale, parameter
+        start = stop
+    halves = kernel.by_parameter(x)
+    assert gap(sum(halves.values()), kernel(x)) <= 1e-12
+
+
+@over_cases
+def test_batch_size_and_groups_of_directions_do_not_matter(name, monkeypatch):
+    case = CASES[name]
+    (x, y), made = case.batches(), []
+
+    def small(foot, work, budget, item):
+        # Of C directions, groups of C - 1 and 1: unequal, and few.
+        made.append(Batching(4, work.r if work.full else max(1, work.r - 1)))
+        return made[-1]
+
+    monkeypatch.setattr(tangent, "batching", small)
+    trace, full = case.kernel("trace"), case.kernel("full")
+    assert trace.plan(x).batching == made[-1]
+    assert gap(trace(x), expected(name, "trace", symmetric=True)) <= 1e-10
+    assert gap(trace(x, y), expected(name, "trace", symmetric=False)) <= 1e-10
+    assert gap(trace.diag(x), expected(name, "trace", symmetric=True).diagonal()) <= 1e-10
+    assert gap(full(x), expected(name, "full", symmetric=True)) <= 1e-10
+    assert len(made) >= 5
+
+
+@over_cases
+def test_samples_alone_and_in_tiles(name):
+    x, y = CASES[name].batches()
+    kernel = CASES[name].kernel()
+    whole = kernel(x, y)
+    assert gap(torch.cat([kernel(take(x, slice(i, i + 1)), y) for i in range(N)]), whole) <= 1e-12
+    columns = [slice(0, 1), slice(1, M)]
+    assert gap(torch.cat([kernel(x, take(y, part)) for part in columns], 1), whole) <= 1e-12
+
+
+@over_cases
+def test_permuted_samples_permute_the_kernel(name):
+    x, y = CASES[name].batches()
+    kernel, order, other = CASES[name].kernel(), torch.tensor([3, 5, 0, 1, 4, 2]), torch.tensor([2, 0, 3, 1])
+    assert gap(kernel(take(x, order)), kernel(x)[order][:, order]) <= 1e-12
+    assert gap(kernel(take(x, order), take(y, other)), kernel(x, y)[order][:, other]) <= 1e-12
+
+
+@over_cases
+def test_diagonal_and_normalized(name):
+    case = CASES[name]
+    x, y = case.batches()
+    for outputs in ("trace", "full"):
+        kernel = case.kernel(outputs)
+        k = kernel(x)
+        diagonal = kernel.diag(x)
+        assert gap(diagonal, k.diagonal() if k.ndim == 2 else torch.einsum("icic->ic", k)) <= 1e-12
+        if (diagonal > 0).all() and (kernel.diag(y) > 0).all():
+            cosine = kernel.normalized()(x)
+            ones = cosine.diagonal() if k.ndim == 2 else torch.einsum("icic->ic", cosine)
+            assert (ones - 1).abs().max() <= 1e-12
+            assert kernel.normalized()(x, y).abs().max() <= 1 + 1e-12
+
+
+@over_cases
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
+def test_product_is_the_full_kernel_times_a_vector(name, dtype):
+    x, _ = CASES[name].batches(dtype)
+    full = expected(name, "full", symmetric=True)
+    v = torch.randn(full.shape[:2], generator=torch.Generator().manual_seed(1)).to(dtype)
+    found = CASES[name].kernel("full", dtype).product(x, v)
+    assert gap(found, torch.einsum("icjd,jd->ic", full, v.double())) <= TOLERANCE[dtype]
+
+
+@over_cases
+def test_later_training_changes_nothing(name):
+    case = CASES[name]
+    model, (x, y) = case.model(), case.batches()
+    kernel = tangent.TangentKernel(model, **case.keywords)
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.is_floating_point():
+                tensor.mul_(0.5).add_(0.1)
+    model.train()
+    assert gap(kernel(x), expected(name, "trace", symmetric=True)) <= 1e-10
+    assert gap(kernel(x, y), expected(name, "trace", symmetric=False)) <= 1e-10
+    full = expected(name, "full", symmetric=True)
+    v = torch.ones(full.shape[:2], dtype=torch.float64)
+    assert gap(kernel.product(x, v), full.sum((2, 3))) <= 1e-10
+    assert model.training
+
+
+def state(model):
+    """All that a kernel must not change."""
+    return {
+        "modes": {name: child.training for name, child in model.named_modules()},
+        "hooks": {
+            name: [len(hooks) for key, hooks in vars(child).items() if key.endswith("_hooks")]
+            for name, child in model.named_modules()
+        },
+        "grads": {name: p.grad is None for name, p in model.named_parameters()},
+        "tensor hooks": {name: not p._backward_hooks for name, p in model.named_parameters()},
+        "requires_grad": {name: p.requires_grad for name, p in model.named_parameters()},
+        "identity": {name: id(p) for name, p in model.named_parameters()},
+        "names": sorted(model.state_dict()),
+    }
+
+
+@over_cases
+def test_module_batch_and_chance_are_left_untouched(name):
+    case = CASES[name]
+    model, (x, y) = case.model(), case.batches()
+    before, values = state(model), copy.deepcopy({k: v.detach() for k, v in model.state_dict().items()})
+    batches = copy.deepcopy((x, y))
+    chance, grad, fast = (
+        torch.get_rng_state(),
+        torch.is_grad_enabled(),
+        torch.backends.mha.get_fastpath_enabled(),
+    )
+    kernel = tangent.TangentKernel(model, **case.keywords)
+    kernel(x, y)
+    kernel.by_parameter(x)
+    kernel.diag(x)
+    kernel.plan(x, y)
+    kernel.product(x, torch.ones_like(expected(name, "full", symmetric=True)[:, :, 0, 0]))
+    assert state(model) == before
+    assert all(torch.equal(value, values[key]) for key, value in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), chance)
+    assert (torch.is_grad_enabled(), torch.backends.mha.get_fastpath_enabled()) == (grad, fast)
+    same = pytree.tree_map(
+        lambda a, b: torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b, (x, y), batches
+    )
+    assert all(pytree.tree_leaves(same))
+
+
+@over_cases
+def test_one_sample(name):
+    x, y = CASES[name].batches()
+    one = take(x, slice(5, 6))
+    assert gap(CASES[name].kernel()(one), expected(name, "trace", symmetric=True)[5:, 5:]) <= 1e-10
+    assert gap(CASES[name].kernel()(one, y), expected(name, "trace", symmetric=False)[5:]) <= 1e-10
+
+
+@over_cases
+def test_warns_of_a_parameter_that_does_not_reach_the_output(name):
+    case = CASES[name]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        case.kernel()(case.batches()[0])
+    unused = [w for w in caught if issubclass(w.category, UnusedParameterWarning)]
+    assert len(unused) == case.unused
+
+
+def test_unused_parameters_are_named_once():
+    case = CASES["parameter that never reaches the output"]
+    kernel, (x, _) = case.kernel(), case.batches()
+    with pytest.warns(UnusedParameterWarning, match=r"1 parameter\(s\) do not reach the output: idle"):
+        kernel(x)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernel(x)
+        assert kernel.by_parameter(x)["idle"].abs().max() == 0
+    assert "does not reach the output" in str(kernel.plan(x))
+
+
+@pytest.mark.parametrize("name", ["mlp", "transformer encoder", "lstm", "embedding"])
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode, torch.enable_grad])
+def test_within_any_grad_mode(name, mode):
+    case = CASES[name]
+    x, _ = case.batches()
+    with mode():
+        found = case.kernel()(x)
+    assert gap(found, expected(name, "trace", symmetric=True)) <= 1e-10
+
+
+@pytest.mark.parametrize("name", ["mlp", "transformer encoder", "lstm"])
+def test_results_carry_no_graph(name):
+    x, _ = CASES[name].batches()
+    kernel = CASES[name].kernel("full")
+    v = torch.ones_like(kernel(x)[:, :, 0, 0])
+    for result in (kernel(x), kernel.diag(x), kernel.product(x, v), *kernel.by_parameter(x).values()):
+        assert not result.requires_grad
+
+
+def test_kernels_compose():
+    case = CASES["mlp"]
+    x, y = case.batches()
+    k, other = case.kernel(), case.kernel("pseudo")
+    torch.testing.assert_close((2.0 * k + other)(x, y), 2 * k(x, y) + other(x, y))
+    torch.testing.assert_close((k + other).diag(x), (k + other)(x).diagonal())
+    assert k.to(torch.float32)(x).dtype == torch.float32
+    assert copy.deepcopy(k) is k
+
+
+def test_input_of_arrays_and_of_casts():
+    case = CASES["mlp"]
+    x, y = case.batches()
+    assert torch.equal(case.kernel()(x.numpy(), y.numpy()), case.kernel()(x, y))
+    assert cast({"a": x, "flag": True}, torch.float32)["a"].dtype == torch.float32

@@ -1,0 +1,63 @@
+"""Figures hold numbers; drawing them changes nothing outside and gives the same bytes each time."""
+
+import matplotlib as mpl
+import numpy as np
+import pytest
+from matplotlib.figure import Figure as Canvas
+
+from report.sample_page import sample_figures
+from tangentkit.core.errors import UnknownNameError
+from tangentkit.report import DARK, LIGHT, Bars, Heatmap, image, save
+
+FIGURES = sample_figures()
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_has_a_light_and_a_dark_form(name):
+    light, dark = (image(FIGURES[name], palette).decode() for palette in (LIGHT, DARK))
+    assert light.lstrip().startswith("<?xml")
+    assert LIGHT.background in light
+    assert DARK.background in dark
+    assert DARK.background not in light
+
+
+@pytest.mark.parametrize(("format", "start"), [("svg", b"<?xml"), ("png", b"\x89PNG")])
+def test_the_same_numbers_give_the_same_file(format, start):
+    first, second = (image(FIGURES["bars"], format=format) for _ in range(2))
+    assert first == second
+    assert first.startswith(start)
+
+
+def test_drawing_leaves_matplotlib_as_it_was():
+    before = dict(mpl.rcParams)
+    image(FIGURES["bars"], DARK)
+    assert dict(mpl.rcParams) == before
+
+
+def test_a_users_style_does_not_reach_a_report():
+    plain = image(FIGURES["bars"])
+    with mpl.rc_context({"axes.facecolor": "red", "font.size": 30}):
+        assert image(FIGURES["bars"]) == plain
+
+
+def test_bars_show_means_runs_and_names():
+    ax = Canvas().add_subplot()
+    Bars(title="", caption="", values={"first": (0.5, 0.7), "second": (0.4,)}).draw(ax)
+    assert [bar.get_width() for bar in ax.patches] == pytest.approx([0.6, 0.4])  # pyright: ignore
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["first", "second"]
+    drawn = np.concatenate([line.get_xdata() for line in ax.lines if line.get_marker() == "o"])
+    assert set(drawn) == {0.5, 0.7, 0.4}
+
+
+def test_heatmap_names_its_groups_at_their_middle():
+    ax = Canvas().add_subplot()
+    Heatmap(title="", caption="", matrix=np.eye(6), groups={"cat": 4, "dog": 2}).draw(ax)
+    assert list(ax.get_yticks()) == [1.5, 4.5]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["cat", "dog"]
+
+
+def test_save_knows_its_format_by_the_suffix(tmp_path):
+    assert save(FIGURES["bars"], tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    with pytest.raises(UnknownNameError, match="jpg"):
+        save(FIGURES["bars"], tmp_path / "a.jpg")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]

@@ -1,0 +1,59 @@
+"""The page is one file that loads nothing, and text stays text."""
+
+import re
+from html.parser import HTMLParser
+
+from report.sample_page import HOSTILE, sample_page
+
+LOADERS = {"src", "srcset", "href", "action", "data", "poster", "background"}
+
+
+class Elements(HTMLParser):
+    """Tags and attributes as a browser would see them."""
+
+    def __init__(self, page: str):
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[tuple[str, str]] = []
+        self.text = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += [(name, value or "") for name, value in attrs]
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_hostile_text_is_shown_and_not_obeyed(page):
+    elements, plain = (Elements(sample_page(text, figures={}).render()) for text in (HOSTILE, "plain words"))
+    assert elements.tags == plain.tags
+    assert "script" not in Elements(page).tags
+    assert not any(name.startswith("on") for name, _ in Elements(page).attributes)
+    assert elements.text.count(HOSTILE) >= 15
+    assert "&lt;script&gt;" in page
+
+
+def test_nothing_is_loaded(page):
+    addresses = [value for name, value in Elements(page).attributes if name in LOADERS]
+    assert addresses
+    assert all(address.startswith("data:") for address in addresses)
+    assert not re.search(r"@import|url\(", page.split("<style>")[1].split("</style>")[0])
+
+
+def test_the_policy_forbids_the_network(page):
+    assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
+
+
+def test_every_figure_is_there_twice_with_words(page):
+    elements = Elements(page)
+    assert elements.tags.count("figure") == elements.tags.count("source") == elements.tags.count("img") == 7
+    alts = [value for name, value in elements.attributes if name == "alt"]
+    assert alts == ["What to see."] * 7
+
+
+def test_verdicts_are_words_not_only_colors(page):
+    text = Elements(page).text
+    for verdict in ("✓ holds", "✗ does not hold", "? not decided"):
+        assert verdict in text

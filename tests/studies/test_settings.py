@@ -1,0 +1,84 @@
+"""Fields from the shell: types are checked, wrong names show the right ones, commands say the same again."""
+
+import shlex
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from studies.toy_study import SCALES, TOY, Config
+from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.studies.settings import (
+    command_line,
+    configure,
+    field_docs,
+    field_rows,
+    override,
+    parse,
+    written,
+)
+
+configs = st.builds(
+    Config,
+    flips=st.integers(1, 10**6),
+    chance=st.floats(0, 1),
+    limit=st.none() | st.integers(),
+    mode=st.sampled_from(["fair", "bent"]),
+    loud=st.booleans(),
+    names=st.lists(st.text("abc xyz'", min_size=1).filter(lambda t: t == t.strip()), max_size=3).map(tuple),
+    seeds=st.lists(st.integers(0, 20), max_size=8).map(tuple),
+)
+
+
+@settings(deadline=None)
+@given(configs)
+def test_the_command_gives_the_same_config(config):
+    words = shlex.split(command_line(TOY, "quick", config))
+    assert words[:5] == ["tangentkit", "run", "toy", "--scale", "quick"]
+    texts = {name.removeprefix("--"): text for name, text in zip(words[5::2], words[6::2], strict=True)}
+    assert configure(TOY, "quick", texts) == config
+
+
+def test_a_default_config_needs_no_fields():
+    assert command_line(TOY, "full", SCALES["full"]) == "tangentkit run toy --scale full"
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        ({"flips": "many"}, "--flips: expected an integer, got 'many'"),
+        ({"flips": "1.5"}, "expected an integer"),
+        ({"chance": "half"}, "expected a number"),
+        ({"loud": "perhaps"}, "expected true or false"),
+        ({"seeds": "0,x"}, "expected an integer, got 'x'"),
+        ({"flips": "0"}, "at least 1"),
+    ],
+)
+def test_bad_values_are_refused(texts, message):
+    with pytest.raises(InputError, match=message):
+        override(Config(), texts)
+
+
+def test_wrong_names_show_the_near_ones():
+    with pytest.raises(UnknownNameError, match=r"unknown field 'flip'\. Try: 'flips'"):
+        override(Config(), {"flip": "3"})
+    with pytest.raises(UnknownNameError, match=r"unknown value of --mode 'fare'\. Try: 'fair'"):
+        override(Config(), {"mode": "fare"})
+    with pytest.raises(UnknownNameError, match=r"unknown scale 'quik'\. Try: 'quick'"):
+        configure(TOY, "quik", {})
+
+
+def test_ranges_of_seeds():
+    assert parse("0-3,9", tuple[int, ...], name="seeds") == (0, 1, 2, 3, 9)
+    assert written(tuple(range(100))) == "0-99"
+    assert written((3, 4)) == "3,4"
+    assert parse("", tuple[int, ...], name="seeds") == ()
+
+
+def test_every_field_carries_its_docstring():
+    docs = field_docs(Config)
+    assert list(docs)[:3] == ["flips", "chance", "limit"]
+    assert docs["flips"] == "Coins to flip."
+    assert docs["mode"] == "Not used\neither."
+    assert docs["loud"] == ""
+    assert field_rows([SCALES["quick"], SCALES["full"]])[0] == ("flips", "10", "1000", "Coins to flip.")
