@@ -1,0 +1,36 @@
+"""The memory budget is kept: measured as the resident memory of a process of its own."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SCRIPT = """
+import json, resource, sys
+import torch
+import tangentkit as tk
+
+def peak():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+torch.manual_seed(0)
+kernel = tk.TangentKernel(tk.models.lenet(), outputs=sys.argv[1], memory=json.loads(sys.argv[2]))
+x = torch.randn(int(sys.argv[3]), 1, 28, 28)
+kernel(x[:8])  # what torch itself needs, and what is learned of the model
+before = peak()
+result = kernel(x)
+print(json.dumps(peak() - before - result.numel() * result.element_size()))
+"""
+
+
+def working_memory(outputs: str, memory: str | None, n: int) -> float:
+    arguments = [sys.executable, "-c", SCRIPT, outputs, json.dumps(memory), str(n)]
+    return json.loads(subprocess.run(arguments, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.parametrize(("outputs", "n"), [("trace", 800), ("full", 400)])
+def test_a_run_stays_within_its_budget(outputs, n):
+    assert working_memory(outputs, "256MB", n) <= 256e6
+    # Without a budget the same run takes more: the test can fail.
+    assert working_memory(outputs, "2GB", n) > 256e6
