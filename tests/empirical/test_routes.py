@@ -7,8 +7,8 @@ import torch
 
 from cases import CASES, expected, gap, jacobians
 from tangentkit.core import BudgetError
-from tangentkit.empirical import contraction, generic, plan, tangent
-from tangentkit.empirical.plan import Batching
+from tangentkit.empirical import contraction, costs, engine, generic, knowledge, plan
+from tangentkit.empirical.batching import Batching
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*do not reach the output")]
 
@@ -42,20 +42,20 @@ VECTOR = [
 
 def force(monkeypatch, route):
     """The planner with one choice; layers of other kinds stay as they are. Returns the routes taken."""
-    taken, real = set(), {"matrix": plan._matrix_costs, "lookup": plan._lookup_costs}
+    taken, real = set(), {"matrix": costs._matrix_costs, "lookup": costs._lookup_costs}
 
     def chosen(layer, size, work, item):
         options = (
             real[layer.kind](size, work, item)
             if layer.kind in real
-            else [tangent_cheapest(layer, size, work, item)]
+            else [costs.cheapest(layer, size, work, item)]
         )
         cost = next((c for c in options if c.route in route), options[0])
         taken.add(cost.route)
         return cost
 
-    tangent_cheapest = tangent.cheapest
-    monkeypatch.setattr(tangent, "cheapest", chosen)
+    for user in (engine, plan):
+        monkeypatch.setattr(user, "cheapest", chosen)
     return taken
 
 
@@ -63,6 +63,7 @@ def small_blocks(monkeypatch):
     monkeypatch.setattr(contraction, "LONGEST_SUM", 7)
     monkeypatch.setattr(contraction, "PAIR_ENTRIES", 40)
     monkeypatch.setattr(contraction, "PIECE_ENTRIES", 11)
+    monkeypatch.setattr(contraction, "BUILT_ENTRIES", 60)
 
 
 def check(name, outputs=("trace", "full")):
@@ -129,7 +130,7 @@ def test_all_parameters_by_the_generic_route(name, vmap, monkeypatch):
         forced = structure.without(dict.fromkeys(function.params, "forced"))
         return dataclasses.replace(forced, vmap=vmap)
 
-    monkeypatch.setattr(tangent, "verified", all_generic)
+    monkeypatch.setattr(knowledge, "verified", all_generic)
     x, _ = CASES[name].batches()
     routes = {row.route for row in CASES[name].kernel().plan(x).rows}
     assert routes == {"fallback (vmap)" if vmap else "fallback (loop)"}
@@ -142,11 +143,12 @@ def test_all_parameters_by_the_generic_route(name, vmap, monkeypatch):
 )
 def test_routes_in_groups_of_directions_and_samples(name, route, monkeypatch):
     # Grams of inputs are kept over groups of directions: the last group is smaller than the others.
-    monkeypatch.setattr(
-        tangent,
-        "batching",
-        lambda _foot, work, *_: Batching(4, work.r if work.full else -(-work.r * 2 // 3)),
-    )
+    for user in (engine, plan):
+        monkeypatch.setattr(
+            user,
+            "batching",
+            lambda _foot, work, *_: Batching(4, work.r if work.full else -(-work.r * 2 // 3)),
+        )
     small_blocks(monkeypatch)
     force(monkeypatch, route)
     check(name, ("trace",))

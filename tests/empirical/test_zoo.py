@@ -9,9 +9,9 @@ from torch.utils import _pytree as pytree
 
 from cases import CASES, TOLERANCE, M, N, cast, expected, gap, jacobians
 from tangentkit.core.batches import take
-from tangentkit.empirical import tangent
-from tangentkit.empirical.plan import Batching
-from tangentkit.empirical.tangent import UnusedParameterWarning
+from tangentkit.empirical import engine, plan, tangent
+from tangentkit.empirical.batching import Batching
+from tangentkit.empirical.knowledge import UnusedParameterWarning
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*do not reach the output"),
@@ -92,7 +92,8 @@ def test_batch_size_and_groups_of_directions_do_not_matter(name, monkeypatch):
         made.append(Batching(4, work.r if work.full else max(1, work.r - 1)))
         return made[-1]
 
-    monkeypatch.setattr(tangent, "batching", small)
+    for user in (engine, plan):
+        monkeypatch.setattr(user, "batching", small)
     trace, full = case.kernel("trace"), case.kernel("full")
     assert trace.plan(x).batching == made[-1]
     assert gap(trace(x), expected(name, "trace", symmetric=True)) <= 1e-10

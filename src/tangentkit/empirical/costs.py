@@ -1,0 +1,126 @@
+"""What each route of a layer takes, counted in FLOPs and bytes."""
+
+from dataclasses import dataclass
+
+from tangentkit.empirical.contraction import pair_block, row_block
+from tangentkit.empirical.recording import Recording
+from tangentkit.empirical.rules import Lookup, Matrix
+from tangentkit.empirical.structure import Layer
+
+FLOPS_PER_BYTE = 16
+"""Multiply-adds that a core does while one byte comes from memory: what weighs bytes against FLOPs."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A kernel of n by m samples in r directions."""
+
+    n: int
+    m: int
+    r: int
+    full: bool
+    symmetric: bool
+
+    def half(self, block: int) -> float:
+        """Share of the pairs that is computed in blocks of so many samples."""
+        blocks = -(-self.n // block)
+        return (blocks + 1) / (2 * blocks) if self.symmetric else 1.0
+
+    @property
+    def samples(self) -> int:
+        """Samples whose gradients are needed."""
+        return self.n if self.symmetric else self.n + self.m
+
+    @property
+    def products(self) -> int:
+        """Products of directions for each pair of samples."""
+        return self.r**2 if self.full else self.r
+
+
+@dataclass(frozen=True)
+class Size:
+    """A layer's gradient Σ_s g_s ⊗ a_s: h heads, s positions, a of length p, g of length q."""
+
+    h: int
+    s: int
+    p: int
+    q: int
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a route takes."""
+
+    route: str
+    flops: float
+    bytes: float
+
+    @property
+    def weight(self) -> float:
+        """FLOPs and bytes on one scale."""
+        return self.flops + FLOPS_PER_BYTE * self.bytes
+
+
+def size_of(recording: Recording, layer: Layer) -> Size:
+    """The size of a layer's gradient, from any recording."""
+    graph, numel = recording.graph, recording.parameters[layer.weight].numel()
+    if layer.kind in ("vector", "assembled"):
+        return Size(1, 1, 1, numel)
+    first, positions = recording.sites[layer.uses[0]], 0
+    for use in layer.uses:
+        site = recording.sites[use]
+        positions += site.indices.shape[1] if isinstance(site, Lookup) else site.inputs(slice(0, 1)).shape[2]  # pyright: ignore
+    if isinstance(first, Matrix):
+        _, h, _, p = first.inputs(slice(0, 1)).shape
+        return Size(h, positions, p, numel // (h * p))
+    rows = graph.shapes(layer.uses[0].source[0])[layer.uses[0].source[1]][0]
+    return Size(1, positions, rows, numel // rows)
+
+
+def cheapest(layer: Layer, size: Size, work: Work, item: int) -> Cost:
+    """The cheapest route for a layer; `item` is the number of bytes of a scalar."""
+    options = {"matrix": _matrix_costs, "lookup": _lookup_costs}.get(layer.kind, _vector_costs)(
+        size, work, item
+    )
+    if layer.kind == "assembled":
+        options = [Cost("assembled", c.flops, c.bytes) for c in options]
+    return min(options, key=lambda cost: cost.weight)
+
+
+def _matrix_costs(z: Size, w: Work, item: int) -> list[Cost]:
+    pairs = w.n * z.s * w.m * z.s * z.h * w.half(pair_block(w.n, z.s))
+    columns = z.h * z.q * z.p
+    return [
+        Cost(
+            "pairwise" if z.s > 1 else "factored",
+            2 * pairs * (z.p + w.products * z.q),
+            item * 3 * pairs * (w.products if w.full else 1),
+        ),
+        Cost(
+            "gradient",
+            2 * w.samples * w.r * z.s * columns + _gram_flops(w, columns),
+            item * w.samples * (w.r * columns + 2 * z.h * z.s * z.p),
+        ),
+    ]
+
+
+def _lookup_costs(z: Size, w: Work, item: int) -> list[Cost]:
+    pairs, rows = w.n * z.s * w.m * z.s * w.half(pair_block(w.n, z.s)), min(z.p, w.n * z.s)
+    return [
+        Cost(
+            "lookup (pairs)", 2 * pairs * w.products * z.q, item * 3 * pairs * (w.products if w.full else 1)
+        ),
+        Cost(
+            "lookup (rows)",
+            _gram_flops(w, rows * z.q),
+            item * 3 * w.samples * w.r * rows * z.q,
+        ),
+    ]
+
+
+def _gram_flops(w: Work, columns: int) -> float:
+    return 2 * w.n * w.m * w.half(row_block(w.n)) * w.products * columns
+
+
+def _vector_costs(z: Size, w: Work, item: int) -> list[Cost]:
+    return [Cost("elementwise", _gram_flops(w, z.q), 2 * item * w.samples * w.r * z.q)]

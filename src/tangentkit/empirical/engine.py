@@ -1,0 +1,162 @@
+"""Tangent kernels in tiles: pieces of samples, groups of output directions, layer by layer."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tangentkit.core.batches import Batch, batch_size, take
+from tangentkit.empirical import contraction
+from tangentkit.empirical.batching import Batching, batching, buffer_entries
+from tangentkit.empirical.contraction import Side, Tile
+from tangentkit.empirical.costs import Cost, Work, cheapest
+from tangentkit.empirical.generic import loop_gradients, vmap_gradients
+from tangentkit.empirical.knowledge import Knowledge, Known
+from tangentkit.empirical.outputs import Directions
+from tangentkit.empirical.recording import Recording
+from tangentkit.empirical.structure import Layer
+
+
+@dataclass(frozen=True, eq=False)
+class Engine:
+    """Computes kernels of a model in given output directions, within a memory budget."""
+
+    knowledge: Knowledge
+    known: Known
+    directions: Directions
+    budget: int
+
+    def matrices(self, x: Batch, y: Batch | None, names: list[str]) -> dict[str, Tensor]:
+        """Name of a parameter -> its part of the kernel, or "" -> the kernel if no names are given.
+
+        Shapes are (n, m), or (n r, m r) where directions are kept apart.
+        """
+        work = self.work(x, y)
+        size = batching(self.known.footprint, work, self.budget, self._item)
+        copies = work.r if work.full else 1
+        like = next(iter(self.knowledge.function.params.values()))
+        result = {name: like.new_zeros(work.n * copies, work.m * copies) for name in names or [""]}
+        for i, j, left, right in self._pairs(x, y, size):
+            where = slice(i.start * copies, i.stop * copies), slice(j.start * copies, j.stop * copies)
+            blocks = {name: total[where] for name, total in result.items()}
+            sums = blocks if names else dict.fromkeys(self.knowledge.function.params, blocks[""])
+            self._fill(left, right, sums, size)
+            for name, block in blocks.items() if y is None else ():
+                if i == j:
+                    _mirror(block)
+                else:
+                    result[name][where[::-1]] = block.T
+        return result
+
+    def square_norms(self, x: Batch) -> Tensor:
+        """|v_r · J_i|² as (n, r)."""
+        work = Work(batch_size(x), 1, len(self.directions.vectors), full=False, symmetric=False)
+        size = batching(self.known.footprint, work, self.budget, self._item)
+        pieces = (self._piece(take(x, samples)) for samples in _spans(batch_size(x), size.samples))
+        return torch.cat([torch.cat([_norms(side) for side in self._sides(p, size)], 1) for p in pieces])
+
+    def work(self, x: Batch, y: Batch | None) -> Work:
+        """The work that a call means."""
+        n, spans = batch_size(x), self.directions
+        return Work(n, n if y is None else batch_size(y), len(spans.vectors), spans.full, y is None)
+
+    def _pairs(
+        self, x: Batch, y: Batch | None, size: Batching
+    ) -> Iterator[tuple[slice, slice, "_Piece", "_Piece"]]:
+        """Pairs of pieces that cover the kernel, or its lower triangle; a piece of x is recorded once."""
+        for i in _spans(batch_size(x), size.samples):
+            left = self._piece(take(x, i))
+            for j in _spans(i.stop if y is None else batch_size(y), size.samples):
+                same = y is None and i == j
+                yield i, j, left, left if same else self._piece(take(x if y is None else y, j))
+
+    def _piece(self, batch: Batch) -> "_Piece":
+        return _Piece(batch, self.knowledge.record(batch, self.known))
+
+    def _fill(self, x: "_Piece", y: "_Piece", sums: dict[str, Tensor], size: Batching) -> None:
+        """Adds all parameters and directions to a tile."""
+        full, structure = self.directions.full, self.known.structure
+        work = Work(x.recording.n, y.recording.n, size.directions, full, x is y)
+        buffer = x.recording.outputs.new_empty(buffer_entries(self.known.sizes.values(), work))
+        grams: dict[object, Tensor] = {}
+        groups = zip(*(self._sides(piece, size) for piece in ([x] if x is y else [x, y])), strict=True)
+        for sides in groups:
+            tile = Tile(sides[0], sides[-1], full, sums, buffer, grams)
+            for layer in structure.layers:
+                cost = cheapest(layer, self.known.sizes[layer.weight], work, self._item)
+                self._add(tile, layer, cost, again=size.directions < len(self.directions.vectors))
+            for name in structure.generic:
+                contraction.add_vectors(tile, name, lambda side, name=name: side.generic[name])
+
+    def _add(self, tile: Tile, layer: Layer, cost: Cost, *, again: bool) -> None:
+        if cost.route in ("pairwise", "factored", "lookup (pairs)"):
+            # The Gram of the inputs serves all groups of directions, if there are several and it is small.
+            contraction.add_pairwise(tile, layer, keep_grams=again and cost.bytes < self.budget / 32)
+            return
+        if cost.route == "gradient":
+            contraction.add_gradients(tile, layer)
+        elif cost.route == "lookup (rows)":
+            contraction.add_lookup_gradients(tile, layer)
+        elif layer.kind == "vector":
+            contraction.add_vectors(tile, layer.weight, lambda side: side.vectors(layer.uses))
+        else:
+            contraction.add_vectors(tile, layer.weight, lambda side: side.assembled(layer))
+        if layer.bias is not None:
+            contraction.add_vectors(tile, layer.bias, lambda side: side.vectors(layer.bias_uses))
+
+    def _sides(self, piece: "_Piece", size: Batching) -> Iterator[Side]:
+        """The piece with its gradients, a group of directions at a time."""
+        vectors = self.directions.vectors
+        for start in range(0, len(vectors), size.directions):
+            group = vectors[start : start + size.directions]
+            yield Side(piece.recording, piece.recording.backward(group), self._generic(piece, group))
+
+    def _generic(self, piece: "_Piece", vectors: Tensor) -> dict[str, Tensor]:
+        structure, function = piece.recording.structure, self.knowledge.function
+        names = list(structure.generic)
+        if not names:
+            return {}
+        if structure.vmap:
+            try:
+                return vmap_gradients(function, names, piece.batch, vectors)
+            except RuntimeError:
+                # What vmap managed for two samples it may refuse for others (control flow on values, say).
+                return loop_gradients(function, names, piece.batch, vectors)
+        return loop_gradients(function, names, piece.batch, vectors)
+
+    @property
+    def _item(self) -> int:
+        return next(iter(self.knowledge.function.params.values())).element_size()
+
+
+@dataclass(frozen=True, eq=False)
+class _Piece:
+    """Some samples, and their recording."""
+
+    batch: Batch
+    recording: Recording
+
+
+def _norms(side: Side) -> Tensor:
+    total = side.recording.outputs.new_zeros(side.n, side.r)
+    for layer in side.recording.structure.layers:
+        for norms in contraction.square_norms(side, layer).values():
+            total += norms
+    for gradients in side.generic.values():
+        total += gradients.square().sum(2)
+    return total
+
+
+def _spans(n: int, size: int) -> Iterator[slice]:
+    for start in range(0, n, size):
+        yield slice(start, min(start + size, n))
+
+
+def _mirror(block: Tensor, size: int = 1024) -> None:
+    """Copies the lower triangle to the upper one."""
+    for start in range(0, len(block), size):
+        rows = slice(start, min(start + size, len(block)))
+        block[: rows.start, rows] = block[rows, : rows.start].T
+        corner = block[rows, rows]
+        corner.copy_(corner.tril() + corner.tril(-1).T)

@@ -1,0 +1,104 @@
+"""What is known of a model: learned from the first samples, revised by what later batches show."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from tangentkit.core.batches import Batch, describe
+from tangentkit.core.functions import ModelFunction
+from tangentkit.empirical.batching import Footprint, footprint
+from tangentkit.empirical.costs import Size, size_of
+from tangentkit.empirical.recording import AnotherGraphError, Recording, record
+from tangentkit.empirical.structure import Structure, learn_structure, spread
+from tangentkit.empirical.verification import prove, verified
+
+Result = TypeVar("Result")
+
+
+class UnusedParameterWarning(UserWarning):
+    """A selected parameter does not reach the output: its gradient is zero."""
+
+
+class WrongRuleError(Exception):
+    """A batch has shown that the rules of some parameters are wrong."""
+
+    def __init__(self, reasons: dict[str, str]):
+        super().__init__(str(reasons))
+        self.reasons = reasons
+
+
+@dataclass(eq=False)
+class Known:
+    """A model's structure for samples of one shape, with its sizes."""
+
+    structure: Structure
+    outputs: int
+    sizes: dict[str, Size]
+    footprint: Footprint
+
+    @property
+    def pass_flops(self) -> float:
+        """FLOPs of one pass of one sample through the layers with weights."""
+        return sum(2.0 * z.h * z.s * z.p * z.q for z in self.sizes.values())
+
+
+class Knowledge:
+    """What is known of a model, for every shape of samples that it has seen."""
+
+    def __init__(self, function: ModelFunction):
+        self.function = function
+        self._known: dict[str, Known] = {}
+
+    def of(self, x: Batch) -> Known:
+        """What is known for samples like these, learned and verified if they are the first."""
+        if describe(x) not in self._known:
+            structure = verified(self.function, x, learn_structure(self.function, x))
+            if structure.unused:
+                shown = ", ".join(structure.unused[:5]) + (", ..." if len(structure.unused) > 5 else "")
+                text = f"{len(structure.unused)} parameter(s) do not reach the output: {shown}"
+                warnings.warn(text, UnusedParameterWarning, stacklevel=4)
+            self._known[describe(x)] = self._assess(x, structure)
+        return self._known[describe(x)]
+
+    def record(self, batch: Batch, known: Known) -> Recording:
+        """Runs a batch; rules that are unproven are compared with autograd on it.
+
+        Raises:
+            WrongRuleError: a rule disagrees.
+        """
+        recording = record(self.function, batch, known.structure)
+        if known.structure.unproven or known.structure.routed:
+            proven, wrong = prove(recording, batch)
+            if wrong:
+                raise WrongRuleError(wrong)
+            known.structure = replace(known.structure, unproven=known.structure.unproven - proven)
+        return recording
+
+    def revising(self, x: Batch, work: Callable[[], Result]) -> Result:
+        """Does some work; again, with fewer assumptions, where a batch shows one to be wrong."""
+        # Saved tensors of checkpointed blocks are computed when they are looked at: all must see the snapshot.
+        leaves = {name: p.detach().requires_grad_() for name, p in self.function.params.items()}
+        while True:
+            try:
+                return self.function.within(leaves, work)
+            except AnotherGraphError:
+                structure = self.of(x).structure
+                generic = structure.all_generic(self.function.params, "the graph depends on the data")
+                self._known[describe(x)] = self._assess(x, replace(generic, vmap=False))
+            except WrongRuleError as error:
+                structure = self.of(x).structure.without(error.reasons)
+                self._known[describe(x)] = self._assess(x, replace(structure, vmap=False))
+
+    def _assess(self, x: Batch, structure: Structure) -> Known:
+        function, trial = self.function, spread(x, 2)
+        item = next(iter(function.params.values())).element_size()
+        sizes = {name: Size(1, 1, 1, p.numel()) for name, p in function.params.items()}
+        generic = sum(function.params[name].numel() for name in structure.generic)
+        outputs = function(function.params, trial).shape[1]
+        try:
+            recording = record(function, trial, structure)
+        except AnotherGraphError:
+            return Known(structure, outputs, sizes, Footprint(0, 0, generic * item))
+        sizes |= {layer.weight: size_of(recording, layer) for layer in structure.layers}
+        return Known(structure, outputs, sizes, footprint(recording, generic))
