@@ -4,7 +4,6 @@ Prints one line of JSON: the best time, the peak resident memory, and a checksum
 """
 
 import json
-import resource
 import sys
 import time
 
@@ -12,6 +11,7 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 import tangentkit as tk
+from benchmarks.memory import peak_memory
 from benchmarks.workloads import C, workload
 
 
@@ -99,7 +99,7 @@ def main(contender: str, name: str, n: str, outputs: str, repeats: str) -> None:
             {
                 "seconds": min(seconds),
                 "first": seconds[0],
-                "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+                "peak": peak_memory(),
                 "checksum": float(kernel.double().sum()),
             }
         )
