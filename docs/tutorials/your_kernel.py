@@ -86,12 +86,12 @@ if len(sys.argv) > 1:
 
     figure, axes = plt.subplots(1, 3, figsize=(10, 3.2), layout="constrained")
     for axis, k, title in zip(axes, (before, after), ("at initialization", "after training"), strict=False):
-        image = axis.imshow(k, vmin=0, vmax=1, cmap="viridis")
+        image = axis.imshow(k.numpy(), vmin=0, vmax=1, cmap="viridis")
         axis.set(title=f"cosine kernel {title}", xticks=[], yticks=[], xlabel="samples, sorted by class")
     figure.colorbar(image, ax=axes[:2], shrink=0.8)
     index = range(1, 301)
-    axes[2].loglog(index, tk.spectrum(before).values.clamp_min(1e-6), label="at initialization")
-    axes[2].loglog(index, spectrum.values.clamp_min(1e-6), label="after training")
+    axes[2].loglog(index, tk.spectrum(before).values.clamp_min(1e-6).numpy(), label="at initialization")
+    axes[2].loglog(index, spectrum.values.clamp_min(1e-6).numpy(), label="after training")
     axes[2].set(title="eigenvalues", xlabel="index")
     axes[2].legend()
     figure.savefig(sys.argv[1], dpi=130)

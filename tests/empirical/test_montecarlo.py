@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import nn
 
+from tangentkit.core import InputError
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, MonteCarloKernel, TangentKernel
 
@@ -124,3 +125,23 @@ def test_seeds_are_checked(seed):
     with pytest.raises(ValueError, match="bad seed"):
         TangentKernel(network(3), probes=2, seed=seed)(X)
     assert Key(0).seed == 0
+
+
+def test_the_standard_error_of_probes_covers_the_trace():
+    torch.manual_seed(1)
+    model, x = (
+        nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 100)).double(),
+        torch.randn(5, 4).double(),
+    )
+    exact = TangentKernel(model)(x)
+    kernel = TangentKernel(model, probes=40, seed=3)
+    mean, error = kernel.with_error(x)
+    torch.testing.assert_close(mean, kernel(x))
+    # Of 15 different entries, one in twenty lies beyond two errors: more than half within one is sure.
+    assert ((mean - exact).abs() <= 4 * error).all()
+    assert ((mean - exact).abs() <= error).double().mean() > 0.3
+
+
+def test_one_probe_has_no_standard_error():
+    with pytest.raises(InputError, match="expected probes=2 or more, got probes=1"):
+        TangentKernel(nn.Linear(4, 3), probes=1).with_error(torch.randn(2, 4))

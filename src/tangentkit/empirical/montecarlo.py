@@ -9,6 +9,7 @@ from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
+from tangentkit.empirical.moments import mean_and_error
 from tangentkit.empirical.tangent import TangentKernel
 
 
@@ -46,11 +47,11 @@ class MonteCarloKernel(Kernel):
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """The mean."""
-        return self._moments(lambda kernel: kernel(x, y))[0]
+        return self._estimate(lambda kernel: kernel(x, y))[0]
 
     def diag(self, x: Batch) -> Tensor:
         """The mean diagonal."""
-        return self._moments(lambda kernel: kernel.diag(x))[0]
+        return self._estimate(lambda kernel: kernel.diag(x))[0]
 
     def with_error(self, x: Batch, y: Batch | None = None) -> tuple[Tensor, Tensor]:
         """The mean and its standard error, entry by entry.
@@ -60,18 +61,10 @@ class MonteCarloKernel(Kernel):
         """
         if self.samples < 2:
             raise InputError("no standard error", expected="at least 2 samples", got=self.samples)
-        mean, squares = self._moments(lambda kernel: kernel(x, y))
-        return mean, (squares / (self.samples - 1) / self.samples).sqrt()
+        return self._estimate(lambda kernel: kernel(x, y))
 
-    def _moments(self, evaluate: Callable[[Kernel], Tensor]) -> tuple[Tensor, Tensor]:
-        """Mean and sum of squared deviations, by Welford's update: one pass, no cancellation."""
-        mean = squares = torch.zeros(())
-        for i in range(self.samples):
-            value = evaluate(self.kernel(self._model(i)))
-            gap = value - mean
-            mean = mean + gap / (i + 1)
-            squares = squares + gap * (value - mean)
-        return mean, squares
+    def _estimate(self, evaluate: Callable[[Kernel], Tensor]) -> tuple[Tensor, Tensor]:
+        return mean_and_error(evaluate(self.kernel(self._model(i))) for i in range(self.samples))
 
     def _model(self, i: int) -> nn.Module:
         with torch.random.fork_rng():

@@ -1,7 +1,9 @@
 """The tangent kernel of a module, exactly."""
 
 import functools
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import ParamSpec, TypeVar
 
 import torch
@@ -15,7 +17,8 @@ from tangentkit.core.memory import memory_budget, parse_bytes
 from tangentkit.core.parameters import Selection
 from tangentkit.empirical.engine import Engine
 from tangentkit.empirical.knowledge import Knowledge
-from tangentkit.empirical.outputs import Outputs, check_outputs_name, directions, random_signs
+from tangentkit.empirical.moments import mean_and_error
+from tangentkit.empirical.outputs import Directions, Outputs, check_outputs_name, directions, random_signs
 from tangentkit.empirical.plan import Plan, make_plan
 from tangentkit.empirical.product import kernel_product
 
@@ -52,7 +55,8 @@ class TangentKernel(Kernel):
         params: None for all that require grad; names, or a predicate (name, parameter) -> bool.
         forward: (model, batch) -> (n, c), for models with other inputs or outputs.
         memory: working memory beside the result, in bytes or as "2GB"; by default a quarter of what is free.
-        probes: for "trace" with many outputs: the number of random output signs that estimate it, without bias.
+        probes: for "trace" with many outputs: the number of random output signs that estimate it, without bias;
+            `with_error` gives the standard error too.
         seed: of the probes.
 
     Example:
@@ -99,6 +103,24 @@ class TangentKernel(Kernel):
         return self._matrices(x, y, list(self.function.params))
 
     @outside_autograd
+    def with_error(self, x: Batch, y: Batch | None = None) -> tuple[Tensor, Tensor]:
+        """The trace estimated by random output signs, and its standard error, entry by entry.
+
+        Raises:
+            InputError: there are not at least two probes.
+        """
+        if self.probes is None or self.probes < 2:
+            raise InputError("no standard error", expected="probes=2 or more", got=f"probes={self.probes}")
+        x, y = self._pair(x, y)
+        signs = self._engine(x).directions.vectors * math.sqrt(self.probes)
+
+        def along(v: Tensor) -> Tensor:
+            found = self._knowledge.revising(x, lambda: self._along(x, v).matrices(x, y, []))
+            return self._finite(found[""])
+
+        return mean_and_error(map(along, signs))
+
+    @outside_autograd
     def diag(self, x: Batch) -> Tensor:
         """k(x_i, x_i): (n,), or (n, c) for outputs="full"."""
         x = self._checked(x)
@@ -137,6 +159,10 @@ class TangentKernel(Kernel):
         else:
             spans = random_signs(self.probes, known.outputs, seed=self.seed, like=like)
         return Engine(self._knowledge, known, spans, memory_budget(self.memory, device=self.function.device))
+
+    def _along(self, x: Batch, v: Tensor) -> Engine:
+        """The engine for one output direction."""
+        return replace(self._engine(x), directions=Directions(v[None]))
 
     def _pair(self, x: Batch, y: Batch | None) -> tuple[Batch, Batch | None]:
         x, y = self._checked(x), None if y is None else self._checked(y)
