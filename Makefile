@@ -29,7 +29,7 @@ docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html
 	@echo "open docs/_build/html/index.html"
 
-bench: $(VENV)/.test
+bench: $(VENV)/.bench
 	$(BIN)/python -m benchmarks
 
 clean:
@@ -44,6 +44,10 @@ $(VENV)/.base: pyproject.toml constraints.txt
 
 $(VENV)/.test: $(VENV)/.base
 	$(PIP) -e ".[test]"
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.base
+	$(PIP) --no-deps nngeometry==0.4  # it asks for torchvision, which it does not import
 	@touch $@
 
 $(VENV)/.docs: $(VENV)/.base

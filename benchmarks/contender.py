@@ -58,27 +58,20 @@ def recipe(name: str, n: int, outputs: str):
 
 
 def nngeometry(name: str, n: int, outputs: str):
-    """nngeometry's generator of dense kernels."""
-    from nngeometry.generator import Jacobian
-    from nngeometry.layercollection import LayerCollection
-    from nngeometry.object import FMatDense
+    """nngeometry's Gram matrix."""
+    from nngeometry.gram import GramMatrix
     from torch.utils.data import DataLoader, TensorDataset
 
     model, x = workload(name, n)
-    c = C[name]
     data = DataLoader(TensorDataset(x, torch.zeros(n)), batch_size=n)
-    if outputs == "pseudo":
-        function, c = (lambda batch, _: model(batch).sum(1, keepdim=True)), 1
-    else:
-        function = lambda batch, _: model(batch)  # noqa: E731
-    layers = LayerCollection.from_model(model)
-    generator = Jacobian(layer_collection=layers, model=model, function=function, n_output=c)
+    pseudo = outputs == "pseudo"
+
+    def function(*batch):
+        return model(batch[0]).sum(1, keepdim=True) if pseudo else model(batch[0])
 
     def run() -> torch.Tensor:
-        full = FMatDense(layer_collection=layers, generator=generator, examples=data).get_dense_tensor()
-        if outputs == "full":
-            return full
-        return torch.einsum("cicj->ij", full.view(c, n, c, n)) / (C[name] if outputs == "pseudo" else 1)
+        full = GramMatrix(model, data, function=function).data
+        return full if outputs == "full" else torch.einsum("cicj->ij", full) / (C[name] if pseudo else 1)
 
     return run
 

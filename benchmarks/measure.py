@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 import venv
 from pathlib import Path
 
@@ -18,8 +19,6 @@ PEER_PACKAGES = ("jax==0.4.23", "jaxlib==0.4.23", "neural-tangents==0.6.5", "num
 
 def gemm_rate(size: int = 2048) -> float:
     """FLOPs a second of a float32 matrix product: the machine's limit."""
-    import time
-
     a = torch.randn(size, size)
     best = float("inf")
     for _ in range(5):

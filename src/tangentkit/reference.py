@@ -105,7 +105,7 @@ def gradient_flow(
 def kernel_glm(
     k: Float[Tensor, "n n"], y: Int[Tensor, " n"], *, ridge: float = 1e-4, steps: int = 500
 ) -> tuple[Float[Tensor, "n c"], Float[Tensor, " c"]]:
-    """The softmax kernel GLM: logits k(x, X) W + b, least mean cross-entropy + (ridge/2) |W|², by L-BFGS.
+    """The softmax kernel GLM: logits k(x, X) W + b, least mean cross-entropy + (ridge/2) ‖W‖², by L-BFGS.
 
     Returns:
         W (n, c) and b (c,).

@@ -16,7 +16,7 @@ def test_an_os_error_prints_its_sentence():
 
 @pytest.mark.parametrize(
     ("name", "shown"),
-    [("surogate", "'surrogate'"), ("zzz", "'spectra', 'surrogate', 'width'")],
+    [("surogate", "'surrogate'"), ("Surrogate-", "'surrogate'"), ("zzz", "'spectra', 'surrogate', 'width'")],
 )
 def test_unknown_names_show_near_matches_else_all(name, shown):
     error = UnknownNameError("study", name, ["width", "surrogate", "spectra"])

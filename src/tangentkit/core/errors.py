@@ -64,7 +64,10 @@ class UnknownNameError(TangentkitError, KeyError):
 
     def __init__(self, kind: str, name: str, known: Iterable[str]):
         self.name, self.known = name, sorted(known)
-        near = difflib.get_close_matches(name, self.known, n=3, cutoff=0.5)
+        plain = {known.lower(): known for known in self.known}
+        near = [
+            plain[match] for match in difflib.get_close_matches(str(name).lower(), plain, n=3, cutoff=0.5)
+        ]
         shown = near or self.known[:10]
         more = "" if near or len(self.known) <= 10 else f", ... ({len(self.known)} in all)"
         super().__init__(

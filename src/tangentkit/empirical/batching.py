@@ -1,7 +1,7 @@
 """How many samples and output directions are worked on at once, within a memory budget."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -66,7 +66,7 @@ def _value(node: object, name: str) -> object:
         return None
 
 
-def buffer_entries(sizes: Iterable[Size], work: Work) -> int:
+def buffer_entries(sizes: Sequence[Size], work: Work) -> int:
     """Entries of the buffer in which gradients are built: no more than the largest layer needs."""
     largest = max((z.h * z.q * z.p for z in sizes), default=0)
     one_row = max((z.p for z in sizes), default=0)

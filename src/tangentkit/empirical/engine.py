@@ -78,13 +78,15 @@ class Engine:
         """Adds all parameters and directions to a tile."""
         full, structure = self.directions.full, self.known.structure
         work = Work(x.recording.n, y.recording.n, size.directions, full, x is y)
-        buffer = x.recording.outputs.new_empty(buffer_entries(self.known.sizes.values(), work))
+        sizes = self.known.sizes
+        costs = {layer: cheapest(layer, sizes[layer.weight], work, self._item) for layer in structure.layers}
+        built = [sizes[layer.weight] for layer, cost in costs.items() if cost.route == "gradient"]
+        buffer = x.recording.outputs.new_empty(buffer_entries(built, work))
         grams: dict[object, Tensor] = {}
         groups = zip(*(self._sides(piece, size) for piece in ([x] if x is y else [x, y])), strict=True)
         for sides in groups:
             tile = Tile(sides[0], sides[-1], full, sums, buffer, grams)
-            for layer in structure.layers:
-                cost = cheapest(layer, self.known.sizes[layer.weight], work, self._item)
+            for layer, cost in costs.items():
                 self._add(tile, layer, cost, again=size.directions < len(self.directions.vectors))
             for name in structure.generic:
                 contraction.add_vectors(tile, name, lambda side, name=name: side.generic[name])

@@ -86,7 +86,7 @@ class ConjugateKernel(Kernel):
         return hx @ (hx if y is None else self.features(y)).T
 
     def diag(self, x: Batch) -> Tensor:
-        """|h(x)|²."""
+        """‖h(x)‖²."""
         return self.features(x).square().sum(1)
 
 
@@ -133,7 +133,7 @@ class EmbeddingKernel(Kernel):
         return torch.cat([torch.cat([_sum_of_grams(a, b) for b in columns], 1) for a in rows])
 
     def diag(self, x: Batch) -> Tensor:
-        """Σ_l |a_l(x)|²."""
+        """Σ_l ‖a_l(x)‖²."""
         parts = [sum(h.square().sum(1) for h in calls.values()) for calls in self._pieces(x)]
         return torch.cat([part for part in parts if isinstance(part, Tensor)])
 

@@ -40,12 +40,14 @@ def outside_autograd(method: Callable[P, T]) -> Callable[P, T]:
 class TangentKernel(Kernel):
     """The neural tangent kernel of a module at its present parameters, J_ic = ∇_θ f_c(x_i).
 
-    | outputs           | shape          | value                                  |
-    |-------------------|----------------|----------------------------------------|
-    | "trace"           | (n, m)         | Σ_c <J_ic, J_jc>                       |
-    | "full"            | (n, c, m, c)   | <J_ic, J_jd>                           |
-    | "pseudo"          | (n, m)         | (1/C) <Σ_c J_ic, Σ_c J_jc>             |
-    | index c, vector v | (n, m)         | kernel of the output f_c, of v · f     |
+    =================  ==============  ====================================
+    outputs            shape           value
+    =================  ==============  ====================================
+    "trace"            (n, m)          Σ_c <J_ic, J_jc>
+    "full"             (n, c, m, c)    <J_ic, J_jd>
+    "pseudo"           (n, m)          (1/C) <Σ_c J_ic, Σ_c J_jc>
+    index c, vector v  (n, m)          kernel of the output f_c, of v · f
+    =================  ==============  ====================================
 
     It is a snapshot: training the module later does not change it, and the module is never left changed.
 
