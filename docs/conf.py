@@ -14,7 +14,8 @@ extensions = [
 ]
 html_theme = "furo"
 html_title = "tangentkit"
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+# No math extension: pages must read without a network, so formulas are written in Unicode.
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 autodoc_typehints = "description"
 autodoc_member_order = "bysource"
