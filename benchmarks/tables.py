@@ -19,9 +19,9 @@ Goals marked as not reached are open. From profiles of single calls:
 - LeNet: 36 % of the time are matrix products (25 to 60 GFLOP/s, since a convolution of 6 channels makes products of
   60 x 784 x 25); the rest is bound by memory: backward passes of convolution (14 %), ReLU (11 %) and pooling (8 %),
   clearing and stacking of gradients (11 %). Ten outputs mean ten passes over the activations.
-- ResNet-18, trace: backward convolutions 34 %, building gradients 30 %, both at about 140 GFLOP/s; products of 64 rows
-  reach 80 GFLOP/s (12 %); unfolding patches 9 %. Layouts with channels last would make the convolutions faster.
-- Transformer: products of 64 rows and the pairwise products of the second feed-forward layer run at half the rate.
+- ResNet-18, trace: backward convolutions 34 %, building gradients 30 %, both at about 140 GFLOP/s; products of 64
+  rows reach 80 GFLOP/s (12 %); unfolding patches 9 %. With channels last, convolutions would be faster.
+- Transformer: products of 64 rows (24 %) reach about 80 GFLOP/s, the others about 110.
 - Pseudo kernels do one pass only: what Python and the passes over memory take is not hidden by arithmetic.
 """
 CONTENDERS = ("recipe", "neural-tangents", "nngeometry")
