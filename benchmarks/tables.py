@@ -52,6 +52,8 @@ def page(record: dict) -> str:
             target = TARGETS.get((row["workload"], row["n"], row["outputs"]), {}).get(contender)
             cells.append("" if found is None else _against(found, row["ours"], target))
         lines.append("| " + " | ".join(cells) + " |")
+    if record.get("note"):
+        lines += ["", record["note"]]
     firsts = [
         (r["workload"], r["ours"]["first"] - r["ours"]["seconds"])
         for r in record["rows"]
