@@ -80,10 +80,15 @@ def test_costs_follow_the_request():
     case = CASES["mlp"]
     x, _ = case.batches()
     large = x.repeat(50, 1)
-    trace, pseudo, full = (case.kernel(outputs).plan(large) for outputs in ("trace", "pseudo", "full"))
-    assert pseudo.flops < trace.flops < full.flops
-    assert case.kernel().plan(x).flops < trace.flops
-    assert trace.flops < case.kernel().plan(large, large).flops
+
+    def cost(plan):
+        # What routes are chosen by: FLOPs and bytes together.
+        return plan.seconds * plan.rate
+
+    trace, pseudo, full = (cost(case.kernel(outputs).plan(large)) for outputs in ("trace", "pseudo", "full"))
+    assert pseudo < trace < full
+    assert cost(case.kernel().plan(x)) < trace
+    assert trace < cost(case.kernel().plan(large, large))
 
 
 def test_the_estimate_of_time_has_the_right_size():

@@ -7,7 +7,7 @@ import torch
 
 from cases import CASES, expected, gap, jacobians
 from tangentkit.core import BudgetError
-from tangentkit.empirical import contraction, costs, engine, generic, knowledge, plan
+from tangentkit.empirical import blocks, contraction, costs, engine, generic, knowledge, plan
 from tangentkit.empirical.batching import Batching
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*do not reach the output")]
@@ -61,9 +61,7 @@ def force(monkeypatch, route):
 
 def small_blocks(monkeypatch):
     monkeypatch.setattr(contraction, "LONGEST_SUM", 7)
-    monkeypatch.setattr(contraction, "PAIR_ENTRIES", 40)
-    monkeypatch.setattr(contraction, "PIECE_ENTRIES", 11)
-    monkeypatch.setattr(contraction, "BUILT_ENTRIES", 60)
+    monkeypatch.setattr(engine.Blocks, "within", lambda budget, item: blocks.Blocks(11, 40, 60))
 
 
 def check(name, outputs=("trace", "full")):
@@ -147,7 +145,7 @@ def test_routes_in_groups_of_directions_and_samples(name, route, monkeypatch):
         monkeypatch.setattr(
             user,
             "batching",
-            lambda _foot, work, *_: Batching(4, work.r if work.full else -(-work.r * 2 // 3)),
+            lambda _foot, work, *_: Batching(4, work.r if work.full else -(-work.r * 2 // 3), 3),
         )
     small_blocks(monkeypatch)
     force(monkeypatch, route)

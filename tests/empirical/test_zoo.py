@@ -89,7 +89,7 @@ def test_batch_size_and_groups_of_directions_do_not_matter(name, monkeypatch):
 
     def small(foot, work, budget, item):
         # Of C directions, groups of C - 1 and 1: unequal, and few.
-        made.append(Batching(4, work.r if work.full else max(1, work.r - 1)))
+        made.append(Batching(4, work.r if work.full else max(1, work.r - 1), 3))
         return made[-1]
 
     for user in (engine, plan):

@@ -8,12 +8,16 @@ from torch import Tensor
 
 from tangentkit.core.errors import BudgetError
 from tangentkit.core.memory import format_bytes
-from tangentkit.empirical.contraction import BUILT_ENTRIES, PAIR_ENTRIES, PIECE_ENTRIES
+from tangentkit.empirical.blocks import Blocks
 from tangentkit.empirical.costs import Size, Work
 from tangentkit.empirical.recording import Recording
 
 GROUP_BYTES = 2**28
-"""Outgoing gradients that are always worth keeping at once."""
+"""Gradients that are always worth keeping at once."""
+PASS_BYTES = 2**25
+"""Tensors of the samples that go through the model together: near the cache, and memory that is used again."""
+LEAST_PASS = 8
+"""Samples that go through the model together however large they are, for the sake of its matrix products."""
 
 
 @dataclass(frozen=True)
@@ -22,10 +26,10 @@ class Footprint:
 
     saved: float
     """Tensors that the forward pass keeps."""
-    gradients: float
-    """Outgoing gradients at all uses, for one direction."""
-    written: float
-    """Gradients of parameters without factors, for one direction."""
+    passing: float
+    """Outgoing gradients at all uses, for one direction, while the sample is passing."""
+    kept: float
+    """What is kept of them, for one direction."""
 
 
 @dataclass(frozen=True)
@@ -33,10 +37,13 @@ class Batching:
     """How many samples and directions are worked on at once."""
 
     samples: int
+    """Of a side of a tile."""
     directions: int
+    passing: int
+    """Samples that go through the model together."""
 
 
-def footprint(recording: Recording, generic: int) -> Footprint:
+def footprint(recording: Recording, sizes: dict[str, Size], generic: int) -> Footprint:
     """The bytes of a sample, from a small recording; `generic` counts parameters of the generic route."""
     item, n = recording.outputs.element_size(), recording.n
     own = {p.untyped_storage().data_ptr() for p in recording.parameters.values()}
@@ -48,14 +55,16 @@ def footprint(recording: Recording, generic: int) -> Footprint:
                 if storage.data_ptr() not in own:
                     saved[storage.data_ptr()] = storage.nbytes()
     outgoing = sum(math.prod(recording.graph.shapes(i)[0]) for i in recording.edges)
+    layers = recording.structure.layers
     assembled = sum(
-        recording.parameters[layer.weight].numel()
-        for layer in recording.structure.layers
-        if layer.kind == "assembled"
+        recording.parameters[layer.weight].numel() for layer in layers if layer.kind == "assembled"
     )
-    kept = sum(saved.values()) / n
+    biases = sum(recording.parameters[layer.bias].numel() for layer in layers if layer.bias is not None)
+    kept = sum(sizes[layer.weight].kept for layer in layers) + biases + generic
+    forward = sum(saved.values()) / n
     # The generic route keeps its own activations for every direction.
-    return Footprint(kept, outgoing * item / n, (generic + 2 * assembled) * item + (kept if generic else 0))
+    passing = (outgoing / n + 2 * assembled + generic) * item + (forward if generic else 0)
+    return Footprint(forward, passing, kept * item)
 
 
 def _value(node: object, name: str) -> object:
@@ -66,12 +75,12 @@ def _value(node: object, name: str) -> object:
         return None
 
 
-def buffer_entries(sizes: Sequence[Size], work: Work) -> int:
+def buffer_entries(sizes: Sequence[Size], work: Work, blocks: Blocks) -> int:
     """Entries of the buffer in which gradients are built: no more than the largest layer needs."""
     largest = max((z.h * z.q * z.p for z in sizes), default=0)
     one_row = max((z.p for z in sizes), default=0)
     each = work.samples * work.r
-    return max(min(BUILT_ENTRIES, each * largest), each * one_row)
+    return max(min(blocks.built, each * largest), each * one_row)
 
 
 def batching(foot: Footprint, work: Work, budget: int, item: int) -> Batching:
@@ -80,38 +89,43 @@ def batching(foot: Footprint, work: Work, budget: int, item: int) -> Batching:
     Raises:
         BudgetError: not even one pair of samples fits.
     """
-    blocks = item * (4 * PIECE_ENTRIES + 4 * PAIR_ENTRIES + BUILT_ENTRIES)
-    left = max(budget - blocks, budget // 4)
-    least = work.r if work.full else 1
+    blocks = Blocks.within(budget, item).bytes(item)
+    left = budget - blocks
 
-    def sample_bytes(directions: int) -> float:
+    def sample(directions: int) -> float:
+        return foot.saved + directions * foot.kept + 1
+
+    def passing(directions: int) -> float:
         # One gradient more than directions, for the pass under way.
-        return foot.saved + (directions + 1) * foot.gradients + directions * foot.written + 1
+        return foot.saved + (directions + 1) * foot.passing + 1
 
-    most = left / sample_bytes(least)
-    samples = (
-        min(work.n, int(most))
-        if work.symmetric and work.n <= most
-        else min(max(work.n, work.m), int(most / 2))
-    )
-    if samples < 1:
+    def together(directions: int) -> int:
+        most = min(max(PASS_BYTES, LEAST_PASS * passing(directions)), left / 4)
+        return max(1, int(most / passing(directions)))
+
+    def samples(directions: int) -> int:
+        most = (left - together(directions) * passing(directions)) / sample(directions)
+        return min(work.n, int(most)) if work.symmetric and work.n <= most else min(larger, int(most / 2))
+
+    larger, least = max(work.n, work.m), work.copies
+    if samples(least) < 1:
         raise BudgetError(
             "one pair of samples does not fit the memory budget",
-            expected=f"at least {format_bytes(2 * sample_bytes(least) + blocks)}",
+            expected=f"at least {format_bytes(1.5 * (2 * sample(least) + passing(least)))}",
             got=format_bytes(budget),
             hint="memory=..., fewer params=, or outputs other than 'full'",
         )
-    sides = 1 if work.symmetric and samples >= work.n else 2
-    directions = least
+    directions, chosen = least, samples(least)
     # More directions at once make larger products, but beyond what the forward pass keeps anyway they gain little.
-    modest = max(GROUP_BYTES, samples * foot.saved)
+    modest = max(GROUP_BYTES, chosen * foot.saved)
     while (
         directions < work.r
-        and sides * samples * sample_bytes(directions + 1) <= left
-        and (directions + 1) * samples * (foot.gradients + foot.written) <= modest
+        and samples(directions + 1) >= chosen
+        and (directions + 1) * chosen * foot.kept <= modest
     ):
         directions += 1
-    return Batching(_even(max(work.n, work.m), samples), _even(work.r, directions))
+    chosen, directions = _even(larger, chosen), _even(work.r, directions)
+    return Batching(chosen, directions, _even(chosen, together(directions)))
 
 
 def _even(total: int, most: int) -> int:

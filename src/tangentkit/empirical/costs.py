@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from tangentkit.empirical.contraction import pair_block, row_block
+from tangentkit.empirical.blocks import pair_block, row_block
 from tangentkit.empirical.recording import Recording
 from tangentkit.empirical.rules import Lookup, Matrix
 from tangentkit.empirical.structure import Layer
@@ -32,6 +32,11 @@ class Work:
         return self.n if self.symmetric else self.n + self.m
 
     @property
+    def copies(self) -> int:
+        """Rows of the kernel for each sample."""
+        return self.r if self.full else 1
+
+    @property
     def products(self) -> int:
         """Products of directions for each pair of samples."""
         return self.r**2 if self.full else self.r
@@ -45,6 +50,16 @@ class Size:
     s: int
     p: int
     q: int
+
+    @property
+    def compact(self) -> bool:
+        """Whether the gradient is not much larger than its factor g: then it may as well be written down."""
+        return self.p <= 2 * self.s
+
+    @property
+    def kept(self) -> int:
+        """Entries that are kept of a sample, for one output direction."""
+        return self.h * self.q * (self.p if self.compact else self.s)
 
 
 @dataclass(frozen=True)
@@ -88,7 +103,7 @@ def cheapest(layer: Layer, size: Size, work: Work, item: int) -> Cost:
 
 
 def _matrix_costs(z: Size, w: Work, item: int) -> list[Cost]:
-    pairs = w.n * z.s * w.m * z.s * z.h * w.half(pair_block(w.n, z.s))
+    pairs = w.n * z.s * w.m * z.s * z.h * w.half(pair_block(w.n, z.s * w.copies))
     columns = z.h * z.q * z.p
     return [
         Cost(
@@ -105,7 +120,7 @@ def _matrix_costs(z: Size, w: Work, item: int) -> list[Cost]:
 
 
 def _lookup_costs(z: Size, w: Work, item: int) -> list[Cost]:
-    pairs, rows = w.n * z.s * w.m * z.s * w.half(pair_block(w.n, z.s)), min(z.p, w.n * z.s)
+    pairs, rows = w.n * z.s * w.m * z.s * w.half(pair_block(w.n, z.s * w.copies)), min(z.p, w.n * z.s)
     return [
         Cost(
             "lookup (pairs)", 2 * pairs * w.products * z.q, item * 3 * pairs * (w.products if w.full else 1)
@@ -119,7 +134,8 @@ def _lookup_costs(z: Size, w: Work, item: int) -> list[Cost]:
 
 
 def _gram_flops(w: Work, columns: int) -> float:
-    return 2 * w.n * w.m * w.half(row_block(w.n)) * w.products * columns
+    block = max(1, row_block(w.n * w.copies) // w.copies)
+    return 2 * w.n * w.m * w.half(block) * w.products * columns
 
 
 def _vector_costs(z: Size, w: Work, item: int) -> list[Cost]:

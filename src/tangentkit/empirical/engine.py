@@ -9,12 +9,15 @@ from torch import Tensor
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.empirical import contraction
 from tangentkit.empirical.batching import Batching, batching, buffer_entries
-from tangentkit.empirical.contraction import Side, Tile
+from tangentkit.empirical.blocks import Blocks
+from tangentkit.empirical.contraction import Tile
 from tangentkit.empirical.costs import Cost, Work, cheapest
+from tangentkit.empirical.gathering import gather, is_written
 from tangentkit.empirical.generic import loop_gradients, vmap_gradients
 from tangentkit.empirical.knowledge import Knowledge, Known
 from tangentkit.empirical.outputs import Directions
 from tangentkit.empirical.recording import Recording
+from tangentkit.empirical.side import Side, square_norms
 from tangentkit.empirical.structure import Layer
 
 
@@ -34,7 +37,7 @@ class Engine:
         """
         work = self.work(x, y)
         size = batching(self.known.footprint, work, self.budget, self._item)
-        copies = work.r if work.full else 1
+        copies = work.copies
         like = next(iter(self.knowledge.function.params.values()))
         result = {name: like.new_zeros(work.n * copies, work.m * copies) for name in names or [""]}
         for i, j, left, right in self._pairs(x, y, size):
@@ -53,8 +56,12 @@ class Engine:
         """|v_r · J_i|² as (n, r)."""
         work = Work(batch_size(x), 1, len(self.directions.vectors), full=False, symmetric=False)
         size = batching(self.known.footprint, work, self.budget, self._item)
-        pieces = (self._piece(take(x, samples)) for samples in _spans(batch_size(x), size.samples))
-        return torch.cat([torch.cat([_norms(side) for side in self._sides(p, size)], 1) for p in pieces])
+        found = []
+        for samples in _spans(batch_size(x), size.passing):
+            piece = self._piece(take(x, samples), size)
+            groups = (self._sides(piece, group) for group in self._groups(size))
+            found.append(torch.cat([_norms(side) for sides in groups for side in sides], 1))
+        return torch.cat(found)
 
     def work(self, x: Batch, y: Batch | None) -> Work:
         """The work that a call means."""
@@ -66,66 +73,75 @@ class Engine:
     ) -> Iterator[tuple[slice, slice, "_Piece", "_Piece"]]:
         """Pairs of pieces that cover the kernel, or its lower triangle; a piece of x is recorded once."""
         for i in _spans(batch_size(x), size.samples):
-            left = self._piece(take(x, i))
+            left = self._piece(take(x, i), size)
             for j in _spans(i.stop if y is None else batch_size(y), size.samples):
                 same = y is None and i == j
-                yield i, j, left, left if same else self._piece(take(x if y is None else y, j))
+                yield i, j, left, left if same else self._piece(take(x if y is None else y, j), size)
 
-    def _piece(self, batch: Batch) -> "_Piece":
-        return _Piece(batch, self.knowledge.record(batch, self.known))
+    def _piece(self, batch: Batch, size: Batching) -> "_Piece":
+        parts = [take(batch, some) for some in _spans(batch_size(batch), size.passing)]
+        return _Piece({self.knowledge.record(part, self.known): part for part in parts})
 
     def _fill(self, x: "_Piece", y: "_Piece", sums: dict[str, Tensor], size: Batching) -> None:
         """Adds all parameters and directions to a tile."""
-        full, structure = self.directions.full, self.known.structure
-        work = Work(x.recording.n, y.recording.n, size.directions, full, x is y)
-        sizes = self.known.sizes
-        costs = {layer: cheapest(layer, sizes[layer.weight], work, self._item) for layer in structure.layers}
-        built = [sizes[layer.weight] for layer, cost in costs.items() if cost.route == "gradient"]
-        buffer = x.recording.outputs.new_empty(buffer_entries(built, work))
+        full, structure, sizes = self.directions.full, self.known.structure, self.known.sizes
+        work = Work(x.n, y.n, size.directions, full, x is y)
+        costs = {
+            layer: (sizes[layer.weight], cheapest(layer, sizes[layer.weight], work, self._item))
+            for layer in structure.layers
+        }
+        blocks = Blocks.within(self.budget, self._item)
+        built = [
+            z for layer, (z, c) in costs.items() if c.route == "gradient" and not is_written(layer, z, c)
+        ]
+        buffer = sums[next(iter(sums))].new_empty(buffer_entries(built, work, blocks))
         grams: dict[object, Tensor] = {}
-        groups = zip(*(self._sides(piece, size) for piece in ([x] if x is y else [x, y])), strict=True)
-        for sides in groups:
-            tile = Tile(sides[0], sides[-1], full, sums, buffer, grams)
-            for layer, cost in costs.items():
+        for group in self._groups(size):
+            sides = [
+                gather(self._sides(piece, group), piece.n, costs, full=full, blocks=blocks)
+                for piece in ([x] if x is y else [x, y])
+            ]
+            tile = Tile(sides[0], sides[-1], full, sums, buffer, blocks, grams)
+            for layer, (_, cost) in costs.items():
                 self._add(tile, layer, cost, again=size.directions < len(self.directions.vectors))
-            for name in structure.generic:
-                contraction.add_vectors(tile, name, lambda side, name=name: side.generic[name])
+            for name in tile.x.written:
+                contraction.add_written(tile, name)
+            del sides, tile  # before the next group makes new ones
 
     def _add(self, tile: Tile, layer: Layer, cost: Cost, *, again: bool) -> None:
-        if cost.route in ("pairwise", "factored", "lookup (pairs)"):
-            # The Gram of the inputs serves all groups of directions, if there are several and it is small.
-            contraction.add_pairwise(tile, layer, keep_grams=again and cost.bytes < self.budget / 32)
+        """Adds a layer that was kept as factors."""
+        if layer.weight in tile.x.written:
             return
         if cost.route == "gradient":
             contraction.add_gradients(tile, layer)
         elif cost.route == "lookup (rows)":
             contraction.add_lookup_gradients(tile, layer)
-        elif layer.kind == "vector":
-            contraction.add_vectors(tile, layer.weight, lambda side: side.vectors(layer.uses))
         else:
-            contraction.add_vectors(tile, layer.weight, lambda side: side.assembled(layer))
-        if layer.bias is not None:
-            contraction.add_vectors(tile, layer.bias, lambda side: side.vectors(layer.bias_uses))
+            # The Gram of the inputs serves all groups of directions, if there are several and it is small.
+            contraction.add_pairwise(tile, layer, keep_grams=again and cost.bytes < self.budget / 32)
 
-    def _sides(self, piece: "_Piece", size: Batching) -> Iterator[Side]:
-        """The piece with its gradients, a group of directions at a time."""
+    def _groups(self, size: Batching) -> Iterator[Tensor]:
         vectors = self.directions.vectors
         for start in range(0, len(vectors), size.directions):
-            group = vectors[start : start + size.directions]
-            yield Side(piece.recording, piece.recording.backward(group), self._generic(piece, group))
+            yield vectors[start : start + size.directions]
 
-    def _generic(self, piece: "_Piece", vectors: Tensor) -> dict[str, Tensor]:
-        structure, function = piece.recording.structure, self.knowledge.function
+    def _sides(self, piece: "_Piece", group: Tensor) -> Iterator[Side]:
+        """The recordings of a piece with their gradients, one after the other."""
+        for recording, batch in piece.batches.items():
+            yield Side(recording, recording.backward(group), self._generic(batch, group))
+
+    def _generic(self, batch: Batch, vectors: Tensor) -> dict[str, Tensor]:
+        structure, function = self.known.structure, self.knowledge.function
         names = list(structure.generic)
         if not names:
             return {}
         if structure.vmap:
             try:
-                return vmap_gradients(function, names, piece.batch, vectors)
+                return vmap_gradients(function, names, batch, vectors)
             except RuntimeError:
                 # What vmap managed for two samples it may refuse for others (control flow on values, say).
-                return loop_gradients(function, names, piece.batch, vectors)
-        return loop_gradients(function, names, piece.batch, vectors)
+                return loop_gradients(function, names, batch, vectors)
+        return loop_gradients(function, names, batch, vectors)
 
     @property
     def _item(self) -> int:
@@ -134,16 +150,20 @@ class Engine:
 
 @dataclass(frozen=True, eq=False)
 class _Piece:
-    """Some samples, and their recording."""
+    """Samples of a side of a tile, recorded a few at a time."""
 
-    batch: Batch
-    recording: Recording
+    batches: dict[Recording, Batch]
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return sum(recording.n for recording in self.batches)
 
 
 def _norms(side: Side) -> Tensor:
     total = side.recording.outputs.new_zeros(side.n, side.r)
     for layer in side.recording.structure.layers:
-        for norms in contraction.square_norms(side, layer).values():
+        for norms in square_norms(side, layer).values():
             total += norms
     for gradients in side.generic.values():
         total += gradients.square().sum(2)

@@ -99,6 +99,6 @@ class Knowledge:
         try:
             recording = record(function, trial, structure)
         except AnotherGraphError:
-            return Known(structure, outputs, sizes, Footprint(0, 0, generic * item))
+            return Known(structure, outputs, sizes, Footprint(0, generic * item, generic * item))
         sizes |= {layer.weight: size_of(recording, layer) for layer in structure.layers}
-        return Known(structure, outputs, sizes, footprint(recording, generic))
+        return Known(structure, outputs, sizes, footprint(recording, sizes, generic))

@@ -17,10 +17,10 @@ from torch import Tensor
 from tangentkit.core.batches import Batch, batch_size, describe, take, tensors
 from tangentkit.core.functions import ModelFunction
 from tangentkit.core.seeds import Key
-from tangentkit.empirical.contraction import Side, lookup_gradients, matrix_gradients
 from tangentkit.empirical.generic import loop_gradients, vmap_gradients
 from tangentkit.empirical.recording import AnotherGraphError, Recording, record
 from tangentkit.empirical.rules import RULES, Matrix
+from tangentkit.empirical.side import Side, layer_indices, layer_inputs, lookup_gradients, matrix_gradients
 from tangentkit.empirical.structure import Layer, Structure, check_same_outputs, spread
 
 BATCH = 5
@@ -138,8 +138,8 @@ def _structured(side: Side, layer: Layer) -> list[tuple[str, Tensor]]:
     g = side.outgoing(layer)[:]
     if layer.kind == "lookup":
         rows = side.recording.parameters[layer.weight].shape[0]
-        return [(layer.weight, lookup_gradients(side.indices(layer), g, rows))]
-    found = [(layer.weight, matrix_gradients(side, layer, g, slice(0, side.n)))]
+        return [(layer.weight, lookup_gradients(layer_indices(side.recording, layer), g, rows))]
+    found = [(layer.weight, matrix_gradients(g, layer_inputs(side.recording, layer, slice(None))))]
     if layer.bias is not None:
         found += [(layer.bias, g.sum(3)), (layer.bias, side.vectors(layer.bias_uses))]
     return found
@@ -219,11 +219,14 @@ def _signed_sum(side: Side, layer: Layer, name: str, signs: Tensor) -> Tensor:
     g = side.outgoing(layer)[:] * signs.view(-1, 1, 1, 1, 1)
     if layer.kind == "lookup":
         rows = side.recording.parameters[name].shape[0]
-        flat = side.indices(layer).reshape(1, -1), g.permute(1, 2, 0, 3, 4).flatten(2, 3)[None]
+        flat = (
+            layer_indices(side.recording, layer).reshape(1, -1),
+            g.permute(1, 2, 0, 3, 4).flatten(2, 3)[None],
+        )
         return lookup_gradients(*flat, rows).flatten()
     use = layer.uses[0]
     shape = side.recording.graph.shapes(use.source[0])[use.source[1]]
     site = side.recording.sites[use]
-    total = matrix_gradients(side, layer, g, slice(0, side.n)).sum(0)
+    total = matrix_gradients(g, layer_inputs(side.recording, layer, slice(None))).sum(0)
     total = total.mT if isinstance(site, Matrix) and site.transposed else total
     return side.recording.pull(use, total.reshape(1, *shape), name)[0]

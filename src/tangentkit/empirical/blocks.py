@@ -1,0 +1,41 @@
+"""Sizes of blocks: large enough for fast matrix products, small enough for the cache and the memory budget."""
+
+from dataclasses import dataclass
+from typing import Self
+
+LONGEST_SUM = 2**16
+"""Columns of one matrix product. One float32 product over 11M columns loses three digits; blocks do not."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """How many entries are worked on at a time."""
+
+    pieces: int = 2**21
+    """Of factors that are unfolded or stacked: 8 MB in float32. Blocks of this size stay near the cache, and the
+    allocator gives the same memory again; larger ones would be fresh pages every time."""
+    pairs: int = 2**22
+    """Of pairs of positions."""
+    built: int = 2**24
+    """Of gradients built in one buffer, which all layers use in turn."""
+
+    def bytes(self, item: int) -> int:
+        """Memory that these blocks take, with the temporary copies of each."""
+        return item * (4 * self.pieces + 4 * self.pairs + self.built)
+
+    @classmethod
+    def within(cls, budget: int, item: int) -> Self:
+        """The usual blocks, or smaller ones that take no more than a third of a small budget."""
+        usual = cls()
+        share = min(1.0, budget / (3 * usual.bytes(item)))
+        return cls(*(max(1, int(size * share)) for size in (usual.pieces, usual.pairs, usual.built)))
+
+
+def row_block(n: int) -> int:
+    """Rows of a block of a symmetric product: few enough to save nearly half, enough for a fast product."""
+    return max(32, min(128, -(-n // 4)), -(-n // 8))
+
+
+def pair_block(n: int, rows: int) -> int:
+    """Samples of a block of pairs, of so many rows each: an eighth, to save nearly half, if rows suffice."""
+    return max(-(-n // 8), -(-128 // rows))
