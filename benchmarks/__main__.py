@@ -1,65 +1,76 @@
-"""`make bench`: tangent kernels against the recipe and the peers, in one run.
+"""`make bench`: every suite against the obvious version and the peers, in one run.
 
-Writes docs/benchmarks.md, docs/benchmarks.json and docs/figures/growth.png. `python -m benchmarks quick` leaves out
-what takes minutes.
+`python -m benchmarks [SUITE ...] [quick]` writes docs/benchmarks/SUITE.json for each suite, and the page
+docs/benchmarks.md from all records that are there. `quick` leaves out what takes minutes.
 """
 
 import json
+import platform
 import sys
+from collections.abc import Iterator
+from datetime import date
+from importlib import import_module
 from pathlib import Path
 
+import torch
 from rich.console import Console
 
-from benchmarks.growth import draw_growth, measure_growth
-from benchmarks.measure import gemm_rate, measure
-from benchmarks.tables import page
-from benchmarks.workloads import workload
-from tangentkit import TangentKernel
+from benchmarks.measure import gemm_rate
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-WORK = [
-    # workload, samples, outputs, repeats, contenders, whether it takes minutes
-    ("mlp", 512, "trace", 5, ("ours", "recipe", "neural-tangents"), False),
-    ("mlp", 512, "pseudo", 5, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
-    ("mlp", 128, "full", 5, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
-    ("mlp", 512, "full", 5, ("ours", "neural-tangents", "nngeometry"), False),
-    ("lenet", 512, "trace", 5, ("ours", "recipe", "neural-tangents"), False),
-    ("lenet", 512, "pseudo", 5, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
-    ("lenet", 512, "full", 3, ("ours", "recipe", "neural-tangents"), False),
-    ("transformer", 64, "trace", 5, ("ours", "recipe"), False),
-    ("resnet18", 64, "pseudo", 3, ("ours", "recipe", "neural-tangents"), True),
-    ("resnet18", 64, "trace", 2, ("ours", "recipe", "neural-tangents"), True),
-    ("resnet18", 256, "trace", 1, ("ours", "recipe"), True),
-]
+SUITES = ("tangent", "infinite", "sketch", "linearized", "machines", "store")
+HEAD = """# Benchmarks
+
+Made by `make bench`; every contender runs in a process of its own. Times are the best of the repeats, memory is the
+peak resident memory of the process. In brackets: how many times faster ours is; an arrow marks the goal we set
+ourselves, reached or not.
+"""
 
 
-def main(quick: bool) -> None:
-    """Measures everything and writes the page."""
+def records(suite: str, quick: bool, console: Console) -> Iterator[dict]:
+    """What a suite measures, as it grows: what was measured stays, whatever happens next."""
+    found = import_module(f"benchmarks.{suite}").measure(quick, console)
+    yield from [found] if isinstance(found, dict) else found
+
+
+def page() -> str:
+    """The page, from all records that are there."""
+    sections = [HEAD]
+    for suite in SUITES:
+        path = DOCS / "benchmarks" / f"{suite}.json"
+        if path.exists():
+            record = json.loads(path.read_text())
+            made = "Measured on {date}, {threads} threads, a matrix product at {gemm:.0f} GFLOP/s.".format(
+                **record["machine"]
+            )
+            sections += [import_module(f"benchmarks.{suite}").section(record).strip(), "", made, ""]
+    return "\n".join(sections)
+
+
+def main(suites: list[str], quick: bool) -> None:
+    """Measures the suites and writes the page."""
     console = Console(stderr=True, width=200)
-    record = {"rate": gemm_rate(), "rows": [], "growth": measure_growth(console)}
-    draw_growth(record["growth"], DOCS / "figures" / "growth.png")
-    for name, n, outputs, repeats, contenders, long in WORK:
-        if quick and long:
-            continue
-        model, x = workload(name, n)
-        row = {
-            "workload": name,
-            "n": n,
-            "outputs": outputs,
-            "flops": TangentKernel(model, outputs).plan(x).flops,
+    for suite in suites:
+        machine = {
+            "date": date.today().isoformat(),
+            "processor": platform.machine(),
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "gemm": gemm_rate() / 1e9,
         }
-        del model, x
-        for contender in contenders:
-            slow = contender == "recipe" and name in ("mlp", "resnet18")
-            row[contender] = measure(contender, name, n, outputs, 1 if slow else repeats)
-            console.print(f"{name} N={n} {outputs}: {contender} {row[contender]}")
-        record["rate"] = max(record["rate"], gemm_rate())
-        record["rows"].append(row)
-        # After every row: what was measured stays, whatever happens next.
-        (DOCS / "benchmarks.json").write_text(json.dumps(record, indent=1) + "\n")
-        (DOCS / "benchmarks.md").write_text(page(record))
+        for record in records(suite, quick, console):
+            machine["gemm"] = max(machine["gemm"], record.get("rate", 0) / 1e9)
+            (DOCS / "benchmarks").mkdir(exist_ok=True)
+            (DOCS / "benchmarks" / f"{suite}.json").write_text(
+                json.dumps(record | {"machine": machine}, indent=1) + "\n"
+            )
+            (DOCS / "benchmarks.md").write_text(page())
     console.print(f"wrote {DOCS / 'benchmarks.md'}")
 
 
 if __name__ == "__main__":
-    main("quick" in sys.argv[1:])
+    words = [word for word in sys.argv[1:] if word != "quick"]
+    if unknown := set(words) - set(SUITES):
+        sys.exit(f"no suite {', '.join(sorted(unknown))}; there are {', '.join(SUITES)}")
+    here = [suite for suite in SUITES if (Path(__file__).parent / suite / "__init__.py").exists()]
+    main(words or here, "quick" in sys.argv[1:])

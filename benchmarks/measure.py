@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import time
 import venv
 from pathlib import Path
@@ -41,18 +40,8 @@ def peer_python() -> Path | None:
     return python
 
 
-def measure(
-    contender: str, workload: str, n: int, outputs: str, repeats: int, timeout: int = 1800
-) -> dict | str:
-    """What one contender takes, or a word why there is no number."""
-    arguments = [workload, str(n), outputs, str(repeats)]
-    if contender == "neural-tangents":
-        python = peer_python()
-        if python is None:
-            return "not installed"
-        command = [python, ROOT / "benchmarks" / "neural_tangents_contender.py", *arguments]
-    else:
-        command = [sys.executable, "-m", "benchmarks.contender", contender, *arguments]
+def run(command: list, timeout: int = 1800) -> dict | str:
+    """What a process prints as the last line, in JSON, or a word why there is no number."""
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
     try:
         done = subprocess.run(

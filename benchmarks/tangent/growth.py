@@ -9,7 +9,7 @@ from rich.console import Console
 from torch import nn
 
 import tangentkit as tk
-from benchmarks.workloads import mlp
+from benchmarks.tangent.workloads import mlp
 
 
 def _tokens(positions: int) -> tuple[nn.Module, torch.Tensor]:

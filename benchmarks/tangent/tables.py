@@ -1,4 +1,4 @@
-"""The page of benchmarks."""
+"""The section on tangent kernels."""
 
 TARGETS = {
     ("mlp", 512, "trace"): {"recipe": 400, "neural-tangents": 2},
@@ -12,7 +12,7 @@ TARGETS = {
     ("transformer", 64, "trace"): {"recipe": 2},
 }
 """How many times faster than each contender we want to be."""
-REASONS = """## What stands between us and the limit
+REASONS = """### What stands between us and the limit
 
 Goals marked as not reached are open. From profiles of single calls:
 
@@ -27,19 +27,16 @@ Goals marked as not reached are open. From profiles of single calls:
 CONTENDERS = ("recipe", "neural-tangents", "nngeometry")
 
 
-def page(record: dict) -> str:
-    """The page in markdown."""
+def section(record: dict) -> str:
+    """In markdown."""
     rate = record["rate"]
     head = "| kernel (float32) | ours | FLOP limit | " + " | ".join(CONTENDERS) + " |"
     lines = [
-        "# Benchmarks",
+        "## Tangent kernels",
         "",
-        "Made by `make bench` in one run on one machine; every contender runs in a process of its own. Times are the",
-        "best of the repeats, memory is the peak resident memory of the process. *Recipe* is what people write by",
-        "hand: `vmap(grad)` in chunks of samples (4 to 64, by the size of the model) and one matrix product for each",
-        "output. The FLOP limit is our counted FLOPs over the rate of a large matrix product on this machine,",
-        f"{rate / 1e9:.0f} GFLOP/s.",
-        "In brackets: how many times faster ours is; an arrow marks the goal we set ourselves.",
+        "*Recipe* is what people write by hand: `vmap(grad)` in chunks of samples (4 to 64, by the model)",
+        "and one matrix product for each output. The FLOP limit is our counted FLOPs over the rate of a large matrix",
+        f"product on this machine, {rate / 1e9:.0f} GFLOP/s.",
         "",
         head,
         "|---" * (3 + len(CONTENDERS)) + "|",
@@ -66,7 +63,7 @@ def page(record: dict) -> str:
         + ", including one-time work of torch itself.",
         "",
         REASONS,
-        "## How cost grows",
+        "### How cost grows",
         "",
         "![Time and memory of the trace kernel over samples, outputs, width and positions](figures/growth.png)",
         "",

@@ -1,4 +1,4 @@
-"""One measurement in a process of its own: `python -m benchmarks.contender NAME WORKLOAD N OUTPUTS REPEATS`.
+"""One measurement in a process of its own: `python -m benchmarks.tangent.contender NAME WORKLOAD N OUTPUTS REPEATS`.
 
 Prints one line of JSON: the best time, the peak resident memory, and a checksum of the kernel.
 """
@@ -12,7 +12,7 @@ from torch.func import functional_call, grad, vmap
 
 import tangentkit as tk
 from benchmarks.memory import peak_memory
-from benchmarks.workloads import C, workload
+from benchmarks.tangent.workloads import C, workload
 
 
 def ours(name: str, n: int, outputs: str):

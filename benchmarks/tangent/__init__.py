@@ -1,0 +1,53 @@
+"""Tangent kernels against the recipe and the peers."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.console import Console
+
+from benchmarks.measure import gemm_rate
+from benchmarks.tangent.contest import contest
+from benchmarks.tangent.growth import draw_growth, measure_growth
+from benchmarks.tangent.tables import section as section
+from benchmarks.tangent.workloads import workload
+from tangentkit import TangentKernel
+
+FIGURES = Path(__file__).resolve().parent.parent.parent / "docs" / "figures"
+WORK = [
+    # workload, samples, outputs, repeats, contenders, whether it takes minutes
+    ("mlp", 512, "trace", 7, ("ours", "recipe", "neural-tangents"), False),
+    ("mlp", 512, "pseudo", 7, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
+    ("mlp", 128, "full", 7, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
+    ("mlp", 512, "full", 5, ("ours", "neural-tangents", "nngeometry"), False),
+    ("lenet", 512, "trace", 7, ("ours", "recipe", "neural-tangents"), False),
+    ("lenet", 512, "pseudo", 7, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
+    ("lenet", 512, "full", 5, ("ours", "recipe", "neural-tangents"), False),
+    ("transformer", 64, "trace", 5, ("ours", "recipe"), False),
+    ("resnet18", 64, "pseudo", 3, ("ours", "recipe", "neural-tangents"), True),
+    ("resnet18", 64, "trace", 2, ("ours", "recipe", "neural-tangents"), True),
+    ("resnet18", 256, "trace", 1, ("ours", "recipe"), True),
+]
+
+
+def measure(quick: bool, console: Console) -> Iterator[dict]:
+    """Records that grow row by row."""
+    record = {"rate": gemm_rate(), "rows": [], "growth": measure_growth(console)}
+    draw_growth(record["growth"], FIGURES / "growth.png")
+    for name, n, outputs, repeats, contenders, long in WORK:
+        if quick and long:
+            continue
+        model, x = workload(name, n)
+        row = {
+            "workload": name,
+            "n": n,
+            "outputs": outputs,
+            "flops": TangentKernel(model, outputs).plan(x).flops,
+        }
+        del model, x
+        for contender in contenders:
+            slow = contender == "recipe" and name in ("mlp", "resnet18")
+            row[contender] = contest(contender, name, n, outputs, 1 if slow else repeats)
+            console.print(f"{name} N={n} {outputs}: {contender} {row[contender]}")
+        record["rate"] = max(record["rate"], gemm_rate())
+        record["rows"].append(row)
+        yield record
