@@ -643,6 +643,30 @@ for _mode in ("mean", "sum", "max"):
         tokens(6, 4),
     )
 zoo(
+    "embedding bag with padding_idx",
+    lambda: Formula(
+        lambda m, i: m.b(m.e(i).tanh()),
+        e=nn.EmbeddingBag(6, 3, mode="mean", padding_idx=2),
+        b=nn.Linear(3, 2),
+    ),
+    tokens(6, 4),
+)
+zoo(
+    "embedding bags of unequal size",
+    lambda: Formula(
+        # Two bags a sample: the first one of its tokens, and the rest.
+        lambda m, i: m.b(
+            m.e(i.flatten(), torch.arange(i.numel(), device=i.device).view_as(i)[:, :2].flatten())
+            .unflatten(0, (len(i), 2))
+            .flatten(1)
+            .tanh()
+        ),
+        e=nn.EmbeddingBag(6, 3, mode="sum"),
+        b=nn.Linear(6, 2),
+    ),
+    tokens(6, 4),
+)
+zoo(
     "embedding bag, weighted",
     lambda: Formula(
         lambda m, i, w: m.b(m.e(i, per_sample_weights=w).tanh()),

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from tangentkit.empirical.graph import MixedSamplesError, SampleAxis
@@ -211,45 +210,6 @@ def convolution(site: Site) -> Matrix | Vector:
         return Matrix(lambda samples: plain(some(samples)), lambda g: unfolded(g, positions), transposed=True)
     positions = tuple(node._input_metadata[0].shape[2:])
     return Matrix(lambda samples: unfolded(some(samples), positions), plain, transposed=False)
-
-
-@layer_rule("EmbeddingBackward0")
-def embedding(site: Site) -> Lookup:
-    """Rows of a table by index."""
-    if site.node._saved_scale_grad_by_freq:
-        raise NoRuleError("scale_grad_by_freq depends on the whole batch")
-    return _lookup(site, site.node._saved_indices, padding=site.node._saved_padding_idx)
-
-
-@layer_rule("IndexBackward0")
-def index(site: Site) -> Lookup:
-    """table[indices]."""
-    indices = site.node._saved_indices
-    if len(indices) != 1 or indices[0] is None or indices[0].dtype == torch.bool:
-        raise NoRuleError("only one integer index is known")
-    return _lookup(site, indices[0])
-
-
-@layer_rule("IndexSelectBackward0")
-def index_select(site: Site) -> Lookup:
-    """torch.index_select along the first axis."""
-    if site.node._saved_dim != 0:
-        raise NoRuleError("only the first axis is known")
-    return _lookup(site, site.node._saved_index)
-
-
-def _lookup(site: Site, indices: Tensor, *, padding: int = -1) -> Lookup:
-    if site.axis.axis >= indices.ndim:
-        raise MixedSamplesError("samples are not among the indices")
-    rows = site.shape[0]
-    indices = torch.where(indices < 0, indices + rows, indices)
-    # A padding index of "none" arrives as -1 wrapped to an unsigned number.
-    indices = torch.where(indices == padding, -1, indices) if 0 <= padding < rows else indices
-
-    def outgoing(g: Tensor) -> Tensor:
-        return site.axis.front(g, site.n).reshape(site.n, 1, -1, math.prod(site.shape[1:]))
-
-    return Lookup(site.axis.front(indices, site.n).reshape(site.n, -1), outgoing)
 
 
 @layer_rule("AddBackward0", "SubBackward0")

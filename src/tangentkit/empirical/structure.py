@@ -10,6 +10,7 @@ from torch.autograd.graph import GradientEdge
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.errors import ModelError
 from tangentkit.core.functions import ModelFunction
+from tangentkit.empirical import lookups as lookups  # registers its rules
 from tangentkit.empirical.graph import (
     Graph,
     MixedSamplesError,
