@@ -31,7 +31,8 @@ def loop_gradients(
             found = _gradients(function, parameters, output, wanted)
             for name, gradient in zip(names, found, strict=True):
                 rows[name].append((gradient.to_dense() if gradient.is_sparse else gradient).flatten())
-    return {name: torch.stack(row).unflatten(0, (-1, len(directions))) for name, row in rows.items()}
+    # Popped: of large models, no second copy of all gradients.
+    return {name: torch.stack(rows.pop(name)).unflatten(0, (-1, len(directions))) for name in names}
 
 
 def _gradients(

@@ -89,7 +89,7 @@ def _verify(function: ModelFunction, trial: Batch, structure: Structure) -> Verd
     directions = _directions(alone)
     names = [*structure.names(), *structure.generic, *structure.unused]
     truth = {
-        name: _gram(f[:, :1]) for name, f in loop_gradients(function, names, checked, directions).items()
+        name: _gram(f) for name, f in loop_gradients(function, names, checked, directions[:1]).items()
     }
     scale = torch.stack([k.diagonal().max() for k in truth.values()]).sum() if truth else alone.new_zeros(())
     wrong = {
