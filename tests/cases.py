@@ -536,6 +536,26 @@ class LanguageModel(nn.Module):
 zoo("tied weights", Tied, floats(4))
 zoo("tied embedding and head", LanguageModel, tokens(7, 3))
 zoo(
+    "tied embedding with padding_idx",
+    lambda: Formula(
+        # Logits of every token, of which the outputs take a few.
+        lambda m, i: (torch.tanh(m.a(m.e(i))) @ m.e.weight.T)[:, :, 1:4].mean(1),
+        e=nn.Embedding(9, 4, padding_idx=2),
+        a=nn.Linear(4, 4),
+    ),
+    tokens(9, 5),
+)
+zoo(
+    "tied embedding used twice",
+    lambda: Formula(
+        lambda m, i: nn.functional.linear(
+            torch.tanh(nn.functional.linear(m.e(i), m.e.weight)[:, :, :4] + m.e(i.flip(1))).sum(1), m.e.weight
+        ),
+        e=nn.Embedding(6, 4),
+    ),
+    tokens(6, 3),
+)
+zoo(
     "layer applied twice",
     lambda: Formula(lambda m, x: m.b(m.a(torch.tanh(m.a(x)))), a=nn.Linear(4, 4), b=nn.Linear(4, 2)),
     floats(4),

@@ -23,8 +23,8 @@ LOOKUP = [
     "embedding", "embedding with padding_idx", "embedding, sequence first", "embedding of a large table",
     "parameter by index", "parameter by index_select",
 ]  # fmt: skip
+TIED = ["tied embedding and head", "tied embedding with padding_idx", "tied embedding used twice"]
 ASSEMBLED = [
-    "tied embedding and head",
     "weight norm",
     "parameter in slices",
     "weight and its transpose",
@@ -42,7 +42,10 @@ VECTOR = [
 
 def force(monkeypatch, route):
     """The planner with one choice; layers of other kinds stay as they are. Returns the routes taken."""
-    taken, real = set(), {"matrix": costs._matrix_costs, "lookup": costs._lookup_costs}
+    taken, real = (
+        set(),
+        {"matrix": costs._matrix_costs, "lookup": costs._lookup_costs, "tied": costs._tied_costs},
+    )
 
     def chosen(layer, size, work, item):
         options = (
@@ -61,7 +64,7 @@ def force(monkeypatch, route):
 
 def small_blocks(monkeypatch):
     monkeypatch.setattr(contraction, "LONGEST_SUM", 7)
-    monkeypatch.setattr(engine.Blocks, "within", lambda budget, item: blocks.Blocks(11, 40, 60))
+    monkeypatch.setattr(engine.Blocks, "within", lambda _budget, _item: blocks.Blocks(11, 40, 60))
 
 
 def check(name, outputs=("trace", "full")):
@@ -95,6 +98,19 @@ def test_lookup_routes(name, route, blocks, monkeypatch):
     taken = force(monkeypatch, {route})
     check(name)
     assert route in taken
+
+
+@pytest.mark.parametrize("name", TIED)
+@pytest.mark.parametrize("route", ["tied", "assembled"])
+@pytest.mark.parametrize("blocks", ["usual", "small"])
+def test_tied_routes(name, route, blocks, monkeypatch):
+    if blocks == "small":
+        small_blocks(monkeypatch)
+    taken = force(monkeypatch, {route})
+    check(name)
+    assert route in taken
+    x, _ = CASES[name].batches()
+    assert gap(CASES[name].kernel().diag(x), expected(name, "trace", symmetric=True).diagonal()) <= 1e-10
 
 
 @pytest.mark.parametrize(("names", "route"), [(ASSEMBLED, "assembled"), (VECTOR, "elementwise")])

@@ -42,6 +42,11 @@ class Tile:
         """Whether both batches are one: then only the lower triangle is made."""
         return self.x is self.y
 
+    @property
+    def copies(self) -> int:
+        """Rows of the kernel for each sample."""
+        return self.x.r if self.full else 1
+
     def add(self, name: str, fx: Tensor, fy: Tensor) -> None:
         """Adds <fx, fy> for gradients, or parts of gradients, (n, r, d) and (m, r, d)."""
         shape = (self.x.n * self.x.r, -1) if self.full else (self.x.n, -1)
@@ -66,7 +71,7 @@ def _row_blocks(n: int, *, halves: bool) -> Iterator[slice]:
 
 def add_pairwise(tile: Tile, layer: Layer, *, keep_grams: bool) -> None:
     """Σ_st (a_s · a'_t)(g_s · g'_t) for a weight, and Σ_st g_s · g'_t for its bias."""
-    gx, gy = tile.x.outgoing[layer.weight], tile.y.outgoing[layer.weight]
+    gx, gy = tile.x.outgoing[layer], tile.y.outgoing[layer]
     if tile.full and layer.kind == "matrix" and _same_for_all(gx) and _same_for_all(gy):
         _add_head(tile, layer, gx[0, :, :, 0], gy[0, :, :, 0])
         return
@@ -76,7 +81,7 @@ def add_pairwise(tile: Tile, layer: Layer, *, keep_grams: bool) -> None:
         hx = _pair_rows(gx[:, head], tile.full)
         hy = hx if tile.symmetric else _pair_rows(gy[:, head], tile.full)
         for i, j in _pair_blocks(tile, positions, copies):
-            key = (layer.weight, head, i.start, j.start)
+            key = (layer, head, i.start, j.start)
             inner = tile.grams.get(key)
             if inner is None:
                 inner = gram(head, i, j)
@@ -167,13 +172,56 @@ def _input_gram(tile: Tile, layer: Layer) -> Callable[[int, slice, slice], Tenso
 def _lookup_gram(tile: Tile, layer: Layer) -> Callable[[int, slice, slice], Tensor]:
     ix = tile.x.indices(layer)
     iy = ix if tile.symmetric else tile.y.indices(layer)
-    dtype = tile.x.outgoing[layer.weight].dtype
+    dtype = tile.x.outgoing[layer].dtype
 
     def gram(_: int, i: slice, j: slice) -> Tensor:
         left, right = ix[i].flatten()[:, None], iy[j].flatten()[None, :]
         return ((left == right) & (left >= 0)).to(dtype)
 
     return gram
+
+
+def add_tied(tile: Tile, layer: Layer, *, keep_grams: bool) -> None:
+    """A table that is looked up and multiplied by: Σ_s e_{i_s} ⊗ γ_s + Σ_t h_t ⊗ a_t, with its cross terms."""
+    lookup, product = layer.parts
+    add_pairwise(tile, lookup, keep_grams=keep_grams)
+    add_pairwise(tile, product, keep_grams=keep_grams)
+    x = _tied_factors(tile.x, lookup, product)
+    y = x if tile.symmetric else _tied_factors(tile.y, lookup, product)
+    total = tile.sums[layer.weight]
+    for i, j in _cross_blocks(tile, lookup, product):
+        where = _entries(i, tile.copies), _entries(j, tile.copies)
+        total[where] += _cross(x, y, i, j, tile.full)
+        total[where] += _cross(y, x, j, i, tile.full).T
+
+
+Tied = tuple[Tensor, Tensor, Tensor, Tensor]
+"""Rows looked up (n, s), their gradients γ (n, r, s, p), gradients h (n, r, t, rows) and inputs a (n, t, p) of
+products."""
+
+
+def _tied_factors(side: Gathered, lookup: Layer, product: Layer) -> Tied:
+    gamma, h = side.outgoing[lookup][:, 0], side.outgoing[product][:, 0]
+    return side.indices(lookup), gamma, h, side.inputs(product)[:, 0]
+
+
+def _cross(x: Tied, y: Tied, i: slice, j: slice, full: bool) -> Tensor:
+    """Σ_st h'_t[i_s] (γ_s · a'_t): lookups of samples i of x with products of samples j of y."""
+    (indices, gamma), (h, a) = (part[i] for part in x[:2]), (part[j] for part in y[2:])
+    # h' at the rows that x looks up: (m, r, t, n, s), nothing where nothing is looked up.
+    found = h[..., indices.clamp_min(0)] * (indices >= 0)
+    inner = torch.einsum("nrsd,mtd->nrsmt", gamma, a)
+    joined = torch.einsum("nrsmt,mqtns->nrmq" if full else "nrsmt,mrtns->nm", inner, found)
+    return joined.flatten(2).flatten(0, 1) if full else joined
+
+
+def _cross_blocks(tile: Tile, lookup: Layer, product: Layer) -> Iterator[tuple[slice, slice]]:
+    positions = tile.x.outgoing[lookup].shape[3] * tile.x.outgoing[product].shape[3]
+    size = max(1, int((tile.blocks.pairs / (positions * tile.x.r)) ** 0.5))
+    for i in range(0, tile.x.n, size):
+        rows = slice(i, min(i + size, tile.x.n))
+        for j in range(0, rows.stop if tile.symmetric else tile.y.n, size):
+            yield rows, slice(j, min(j + size, tile.y.n))
 
 
 # -- by gradient -------------------------------------------------------------------------------------------------
@@ -190,7 +238,7 @@ def add_gradients(tile: Tile, layer: Layer) -> None:
 
 
 def _weight_blocks(tile: Tile, layer: Layer, p: int) -> Iterator[tuple[slice, slice]]:
-    _, h, r, _, q = tile.x.outgoing[layer.weight].shape
+    _, h, r, _, q = tile.x.outgoing[layer].shape
     samples = tile.x.n if tile.symmetric else tile.x.n + tile.y.n
     columns = max(1, tile.blocks.built // (p * r * samples))
     size = min(columns, q)
@@ -204,10 +252,10 @@ def _block_gradients(
     side: Gathered, layer: Layer, p: int, heads: slice, rows: slice, buffer: Tensor, blocks: Blocks
 ) -> Tensor:
     """(n, r, h q p) for some heads and rows, written to a buffer in pieces of samples."""
-    g = side.outgoing[layer.weight][:, heads, :, :, rows]
+    g = side.outgoing[layer][:, heads, :, :, rows]
     n, h, r, s, q = g.shape
     out = buffer[: n * r * h * q * p].view(n, r, h, q, p)
-    step = max(1, blocks.pieces // (s * max(side.outgoing[layer.weight].shape[1] * p, h * r * q)))
+    step = max(1, blocks.pieces // (s * max(side.outgoing[layer].shape[1] * p, h * r * q)))
     for samples, a in side.input_pieces(layer, step):
         matrix_gradients(g[samples], a[:, heads], out=out[samples])
     return out.flatten(2)
@@ -219,7 +267,7 @@ def add_lookup_gradients(tile: Tile, layer: Layer) -> None:
     iy = ix if tile.symmetric else tile.y.indices(layer)
     rows = torch.unique(ix) if tile.symmetric else _common(ix, iy)
     rows = rows[rows >= 0]
-    gx, gy = tile.x.outgoing[layer.weight], tile.y.outgoing[layer.weight]
+    gx, gy = tile.x.outgoing[layer], tile.y.outgoing[layer]
     size = max(1, LONGEST_SUM // (gx.shape[4] * tile.x.r))
     for start in range(0, len(rows), size):
         some = rows[start : start + size]

@@ -81,7 +81,7 @@ def size_of(recording: Recording, layer: Layer) -> Size:
     graph, numel = recording.graph, recording.parameters[layer.weight].numel()
     if layer.kind in ("vector", "assembled"):
         return Size(1, 1, 1, numel)
-    first, positions = recording.sites[layer.uses[0]], 0
+    first, positions = recording.sites[layer.parts[-1].uses[0]], 0
     for use in layer.uses:
         site = recording.sites[use]
         positions += site.indices.shape[1] if isinstance(site, Lookup) else site.inputs(slice(0, 1)).shape[2]  # pyright: ignore
@@ -94,9 +94,9 @@ def size_of(recording: Recording, layer: Layer) -> Size:
 
 def cheapest(layer: Layer, size: Size, work: Work, item: int) -> Cost:
     """The cheapest route for a layer; `item` is the number of bytes of a scalar."""
-    options = {"matrix": _matrix_costs, "lookup": _lookup_costs}.get(layer.kind, _vector_costs)(
-        size, work, item
-    )
+    options = {"matrix": _matrix_costs, "lookup": _lookup_costs, "tied": _tied_costs}.get(
+        layer.kind, _vector_costs
+    )(size, work, item)
     if layer.kind == "assembled":
         options = [Cost("assembled", c.flops, c.bytes) for c in options]
     return min(options, key=lambda cost: cost.weight)
@@ -131,6 +131,12 @@ def _lookup_costs(z: Size, w: Work, item: int) -> list[Cost]:
             item * 3 * w.samples * w.r * rows * z.q,
         ),
     ]
+
+
+def _tied_costs(z: Size, w: Work, item: int) -> list[Cost]:
+    pairs, _ = _matrix_costs(z, w, item)
+    (written,) = _vector_costs(Size(1, 1, 1, z.q * z.p), w, item)
+    return [Cost("tied", pairs.flops, pairs.bytes), Cost("assembled", written.flops, written.bytes)]
 
 
 def _gram_flops(w: Work, columns: int) -> float:

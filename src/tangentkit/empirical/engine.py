@@ -118,7 +118,8 @@ class Engine:
             contraction.add_lookup_gradients(tile, layer)
         else:
             # The Gram of the inputs serves all groups of directions, if there are several and it is small.
-            contraction.add_pairwise(tile, layer, keep_grams=again and cost.bytes < self.budget / 32)
+            add = contraction.add_tied if cost.route == "tied" else contraction.add_pairwise
+            add(tile, layer, keep_grams=again and cost.bytes < self.budget / 32)
 
     def _groups(self, size: Batching) -> Iterator[Tensor]:
         vectors = self.directions.vectors

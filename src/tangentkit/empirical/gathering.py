@@ -9,6 +9,7 @@ samples, whose tensors stay near the cache, and what is kept of them is, for eac
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,8 +29,8 @@ class Gathered:
     r: int
     written: dict[str, Tensor]
     """Parameter -> gradients (n, r, d)."""
-    outgoing: dict[str, Tensor]
-    """Weight -> outgoing gradients (n, h, r, s, q)."""
+    outgoing: dict[Layer, Tensor]
+    """Layer, or part of a tied layer -> outgoing gradients (n, h, r, s, q)."""
 
     @property
     def n(self) -> int:
@@ -57,7 +58,8 @@ class Gathered:
 
 def is_written(layer: Layer, size: Size, cost: Cost) -> bool:
     """Whether a layer's gradients are written down, rather than kept as factors."""
-    return layer.kind in ("vector", "assembled") or (cost.route == "gradient" and size.compact)
+    written = layer.kind == "vector" or cost.route == "assembled"
+    return written or (cost.route == "gradient" and size.compact)
 
 
 def gather(
@@ -78,7 +80,8 @@ def gather(
         r, samples = side.r, slice(start, start + side.n)
         for layer, (size, cost) in costs.items():
             if not is_written(layer, size, cost):
-                _keep(side.outgoing(layer), outgoing, layer.weight, samples, _order(cost, full))
+                for part in layer.parts:
+                    _keep(side.outgoing(part), outgoing, part, samples, _order(cost, full))
             elif layer.kind == "matrix":
                 shape = (r, size.h, size.q, size.p)
                 _write(
@@ -101,15 +104,16 @@ class _Rows:
     """Tensors over all samples, filled some samples at a time."""
 
     def __init__(self, n: int):
-        self.n, self.tensors = n, {}
+        self.n = n
+        self.tensors: dict[Any, Tensor] = {}
 
-    def slot(self, name: str, samples: slice, shape: Iterable[int], like: Tensor) -> Tensor:
+    def slot(self, name: object, samples: slice, shape: Iterable[int], like: Tensor) -> Tensor:
         """Where these samples go."""
         if name not in self.tensors:
             self.tensors[name] = like.new_empty(self.n, *shape)
         return self.tensors[name][samples]
 
-    def put(self, name: str, samples: slice, values: Tensor) -> None:
+    def put(self, name: object, samples: slice, values: Tensor) -> None:
         if len(values) == self.n:
             self.tensors[name] = values
         else:
@@ -133,7 +137,7 @@ def _order(cost: Cost, full: bool) -> str:
     return "positions apart" if full else "directions joined"
 
 
-def _keep(g: Outgoing, rows: _Rows, name: str, samples: slice, order: str) -> None:
+def _keep(g: Outgoing, rows: _Rows, name: Layer, samples: slice, order: str) -> None:
     """Copies outgoing gradients to their place among all samples."""
     n, h, r, s, q = g.sizes
     first = g.parts[0][0]

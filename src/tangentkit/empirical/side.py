@@ -167,8 +167,23 @@ def square_norms(side: Side, layer: Layer) -> dict[str, Tensor]:
         g, indices = side.outgoing(layer)[:][:, 0], layer_indices(side.recording, layer)
         same = (indices[:, :, None] == indices[:, None, :]) & (indices >= 0)[:, :, None]
         return {layer.weight: ((g @ g.mT) * same[:, None]).sum((2, 3))}
+    if layer.kind == "tied":
+        return {layer.weight: _tied_norms(side, *layer.parts)}
     gradient = side.vectors(layer.uses) if layer.kind == "vector" else side.assembled(layer)
     return {layer.weight: gradient.square().sum(2)}
+
+
+def _tied_norms(side: Side, lookup: Layer, product: Layer) -> Tensor:
+    """|Σ_s e_{i_s} ⊗ γ_s + Σ_t h_t ⊗ a_t|²."""
+    (norms,), (others,) = square_norms(side, lookup).values(), square_norms(side, product).values()
+    indices = layer_indices(side.recording, lookup)
+    gamma, h = side.outgoing(lookup)[:][:, 0], side.outgoing(product)[:][:, 0]
+    a = layer_inputs(side.recording, product, slice(None))[:, 0]
+    # h at the rows that are looked up: (n, r, t, s), nothing where nothing is looked up.
+    n, r, t, _ = h.shape
+    rows = indices.clamp_min(0)[:, None, None, :].expand(n, r, t, -1)
+    found = h.gather(3, rows) * (indices >= 0)[:, None, None, :]
+    return norms + others + 2 * ((gamma @ a.mT.unsqueeze(1)).mT * found).sum((2, 3))
 
 
 def _matrix_norms(side: Side, layer: Layer, g: Outgoing) -> Tensor:

@@ -36,7 +36,8 @@ class Layer:
 
     kind "matrix": the weight's gradient is Σ_s g_s ⊗ a_s over all positions of all uses; the bias, if the same uses
     have one, is Σ_s g_s. "lookup": the same with one-hot a. "vector": gradients small enough to be written down.
-    "assembled": uses of different kinds, or of tensors made from the parameter.
+    "tied": rows of a table that is also the weight of a matrix product, as the embeddings of language models are.
+    "assembled": other uses of different kinds, or of tensors made from the parameter.
     """
 
     kind: str
@@ -44,6 +45,16 @@ class Layer:
     uses: tuple[Use, ...]
     bias: str | None = None
     bias_uses: tuple[Use, ...] = ()
+    lookups: tuple[Use, ...] = ()
+    """Of a tied layer, the uses that look up rows."""
+
+    @property
+    def parts(self) -> "tuple[Layer, ...]":
+        """Layers of one kind: itself, or the lookups and the products of a tied layer."""
+        if self.kind != "tied":
+            return (self,)
+        products = tuple(use for use in self.uses if use not in self.lookups)
+        return Layer("lookup", self.weight, self.lookups), Layer("matrix", self.weight, products)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -81,7 +92,7 @@ class Structure:
         for layer in self.layers:
             if layer.weight not in reasons:
                 kept = layer.bias is not None and layer.bias not in reasons
-                layers.append(layer if kept else Layer(layer.kind, layer.weight, layer.uses))
+                layers.append(layer if kept else replace(layer, bias=None, bias_uses=()))
             elif layer.bias is not None and layer.bias not in reasons:
                 layers.append(Layer("vector", layer.bias, layer.bias_uses))
         return replace(
@@ -266,7 +277,7 @@ def _layers(
     uses: dict[str, list[Use]],
     kinds: dict[str, list[tuple[type, bool | None]]],
 ) -> tuple[Layer, ...]:
-    layers = {name: Layer(_kind(uses[name], kinds[name]), name, tuple(uses[name])) for name in names}
+    layers = {name: _layer(name, uses[name], kinds[name]) for name in names}
     weights = {
         tuple(use.node for use in layer.uses): name
         for name, layer in layers.items()
@@ -279,6 +290,12 @@ def _layers(
             layers[weight] = Layer("matrix", weight, layers[weight].uses, name, layer.uses)
             del layers[name]
     return tuple(layers.values())
+
+
+def _layer(name: str, uses: list[Use], kinds: list[tuple[type, bool | None]]) -> Layer:
+    kind = _kind(uses, kinds)
+    lookups = [use for use, (rule, _) in zip(uses, kinds, strict=True) if rule is Lookup]
+    return Layer(kind, name, tuple(uses), lookups=tuple(lookups) if kind == "tied" else ())
 
 
 def _is_bias(graph: Graph, use: Use) -> bool:
@@ -299,4 +316,17 @@ def _kind(uses: list[Use], kinds: list[tuple[type, bool | None]]) -> str:
         return "vector"
     if types == {Lookup} and all(use.chain == () for use in uses):
         return "lookup"
+    if types == {Lookup, Matrix} and all(map(_is_tied, uses, kinds)):
+        return "tied"
     return "assembled"
+
+
+def _is_tied(use: Use, kind: tuple[type, bool | None]) -> bool:
+    """Whether a use looks up rows of a table, or multiplies by the transposed table."""
+    rule, transposed = kind
+    if rule is Lookup:
+        return use.chain == ()
+    if not transposed or use.chain is None or len(use.chain) != 1:
+        return False
+    (step,) = use.chain
+    return step.startswith("TBackward0") or (step.startswith("PermuteBackward0") and "(1, 0)}" in step)

@@ -88,9 +88,7 @@ def _verify(function: ModelFunction, trial: Batch, structure: Structure) -> Verd
     )
     directions = _directions(alone)
     names = [*structure.names(), *structure.generic, *structure.unused]
-    truth = {
-        name: _gram(f) for name, f in loop_gradients(function, names, checked, directions[:1]).items()
-    }
+    truth = {name: _gram(f) for name, f in loop_gradients(function, names, checked, directions[:1]).items()}
     scale = torch.stack([k.diagonal().max() for k in truth.values()]).sum() if truth else alone.new_zeros(())
     wrong = {
         name: "autograd finds a gradient that the graph does not show"
@@ -133,7 +131,7 @@ def _structured(side: Side, layer: Layer) -> list[tuple[str, Tensor]]:
     """Gradients (n, 1, ...), up to an order of the entries, in every form in which they are used."""
     if layer.kind == "vector":
         return [(layer.weight, side.vectors(layer.uses))]
-    if layer.kind == "assembled":
+    if layer.kind in ("assembled", "tied"):
         return [(layer.weight, side.assembled(layer))]
     g = side.outgoing(layer)[:]
     if layer.kind == "lookup":
@@ -214,7 +212,7 @@ def _signed_sum(side: Side, layer: Layer, name: str, signs: Tensor) -> Tensor:
         shape = side.recording.graph.shapes(use.source[0])[use.source[1]]
         total = (signs @ side.vectors(layer.uses)[:, 0]).view(1, *shape)
         return side.recording.pull(use, total, name)[0]
-    if layer.kind == "assembled":
+    if layer.kind in ("assembled", "tied"):
         return signs @ side.assembled(layer)[:, 0]
     g = side.outgoing(layer)[:] * signs.view(-1, 1, 1, 1, 1)
     if layer.kind == "lookup":
