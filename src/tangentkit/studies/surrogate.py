@@ -18,10 +18,12 @@ from tangentkit.core.seeds import Key
 from tangentkit.data import load
 from tangentkit.data.dataset import Data
 from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
+from tangentkit.linearized import Training
+from tangentkit.linearized import train as train_network
 from tangentkit.models import lenet
 from tangentkit.studies.study import DataCard, Progress, silent
 from tangentkit.studies.surrogate_result import KERNELS, Examples, Result, Scores
-from tangentkit.studies.training import torch_threads, train_classifier
+from tangentkit.studies.threads import torch_threads
 from tangentkit.surrogate.faithfulness import (
     accuracy_difference,
     fit_invertible_map,
@@ -138,13 +140,14 @@ def _trial(config: Config, key: Key, train: Data, test: Data, *, label: str, pro
     model = lenet(
         config.width, channels=channels, size=size, outputs=len(train.classes), seed=key.fold("network")
     )
-    train_classifier(
+    settings = Training(
+        config.epochs, config.learning_rate, optimizer="adam", batch=config.batch, loss="cross-entropy"
+    )
+    train_network(
         model,
         train.inputs,
         train.targets,
-        epochs=config.epochs,
-        batch=config.batch,
-        learning_rate=config.learning_rate,
+        settings,
         key=key.fold("order"),
         progress=progress,
         stage=f"{label}: training",

@@ -1,0 +1,74 @@
+"""Checkpoints of a training run: one file, written whole or not at all, that knows what it belongs to."""
+
+import os
+import pickle
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tangentkit.core.batches import Batch
+from tangentkit.core.errors import DataError, InputError
+from tangentkit.core.fingerprints import fingerprint, module_fingerprint
+from tangentkit.core.seeds import Key
+from tangentkit.linearized.settings import Training
+
+Identity = dict[str, str]
+"""What a run is made of, by name: a run may only go on from a checkpoint with the same identity."""
+
+
+def identity(model: nn.Module, data: Batch, watch: Batch, training: Training, key: Key) -> Identity:
+    """The identity of a run, before its first step."""
+    settings = {field.name: repr(getattr(training, field.name)) for field in fields(training)}
+    return {
+        **settings,
+        "key": repr(key),
+        "start of the model": module_fingerprint(model),
+        "data": fingerprint(data),
+        "watched sets": fingerprint(watch),
+    }
+
+
+def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
+    """Writes a file beside the path and gives it its name when it is whole."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    try:
+        with partial.open("wb") as file:
+            torch.save(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def load_checkpoint(path: Path, expected: Identity, device: torch.device) -> dict[str, Any]:
+    """The content of a checkpoint of this very run.
+
+    Raises:
+        DataError: the file is damaged.
+        InputError: it belongs to another run; the message says what differs.
+    """
+    try:
+        content = torch.load(path, map_location=device, weights_only=True)
+        found: Identity = content["identity"]
+    except (OSError, RuntimeError, EOFError, KeyError, TypeError, pickle.UnpicklingError) as error:
+        raise DataError(
+            f"{path} is not a checkpoint of a training run", got=error, hint="delete it"
+        ) from error
+    differing = [name for name in {**expected, **found} if expected.get(name) != found.get(name)]
+    if differing:
+        raise InputError(
+            f"{path} belongs to another training run",
+            expected=", ".join(f"{name} {_brief(expected.get(name))}" for name in differing),
+            got=", ".join(f"{name} {_brief(found.get(name))}" for name in differing),
+            hint="another path, or the model as it was before its first step and the same data and settings",
+        )
+    return content
+
+
+def _brief(text: str | None) -> str:
+    return str(text)[:40]

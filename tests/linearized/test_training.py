@@ -1,0 +1,382 @@
+"""The trainer: one key, one run, to the last bit."""
+
+import copy
+import subprocess
+import sys
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tangentkit.core.errors import DataError, InputError, NumericalError, UnknownNameError
+from tangentkit.core.seeds import Key
+from tangentkit.linearized import (
+    ConstantRate,
+    LinearDecay,
+    StepDecay,
+    Stop,
+    Training,
+    linearize,
+    mini_batches,
+    train,
+)
+from tangentkit.linearized.losses import LOSSES
+
+N = 26
+X = torch.randn(N, 4, generator=torch.Generator().manual_seed(0)).double()
+Y = (X[:, 0] > 0).long() + (X[:, 1] > 0).long()
+SETTINGS = {
+    "sgd": Training(
+        epochs=4, learning_rate=0.05, momentum=0.9, weight_decay=1e-3, batch=8, schedule=LinearDecay()
+    ),
+    "adam": Training(epochs=4, learning_rate=0.01, optimizer="adam", batch=6, loss="cross-entropy"),
+    "adagrad": Training(
+        epochs=4, learning_rate=0.1, optimizer="adagrad", batch=8, schedule=StepDecay(2, 0.5)
+    ),
+    "gradient descent": Training(epochs=4, learning_rate=0.05, batch=None, loss="l2-mean"),
+}
+
+
+def network(seed: int = 0) -> nn.Module:
+    torch.manual_seed(seed)
+    return nn.Sequential(
+        nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3)
+    ).double()
+
+
+def same(a: nn.Module, b: nn.Module) -> bool:
+    return all(
+        torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
+    )
+
+
+# -- determinism -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("kind", [lambda m: m, linearize], ids=["network", "linearization"])
+def test_a_run_follows_from_its_key_alone(settings, kind):
+    runs = []
+    for key, noise in ((Key(0), 1), (Key(0), 2), (Key(1), 1)):
+        model = kind(network())
+        torch.manual_seed(noise)
+        before = torch.get_rng_state()
+        runs.append((model, train(model, X, Y, settings, key=key)))
+        assert torch.equal(torch.get_rng_state(), before)
+        assert not model.training
+    (first, history), (again, same_history), (other, _) = runs
+    assert same(first, again)
+    assert history == same_history
+    chance = settings.batch is not None or isinstance(
+        first, nn.Sequential
+    )  # full batches, no dropout: no chance
+    assert same(first, other) is not chance
+
+
+def test_network_and_linearization_share_start_and_order_bitwise():
+    net = network()
+    model = linearize(net)
+    start = copy.deepcopy(net.state_dict())
+    for name, value in start.items():
+        assert torch.equal(model.state_dict()[f"origin.{name}"], value)
+    seen: dict[str, list] = {"network": [], "linearization": []}
+    hooks = [
+        m.register_forward_pre_hook(lambda _, args, name=name: seen[name].append(args[0].clone()))
+        for name, m in (("network", net), ("linearization", model))
+    ]
+    for module in (net, model):
+        train(module, X, Y, SETTINGS["sgd"], key=Key(3))
+    for hook in hooks:
+        hook.remove()
+    assert len(seen["network"]) == 4 * 4
+    assert all(torch.equal(a, b) for a, b in zip(seen["network"], seen["linearization"], strict=True))
+    # The linearization still stands on the weights at which the network began.
+    assert all(torch.equal(model.state_dict()[f"origin.{name}"], value) for name, value in start.items())
+
+
+def test_the_first_step_is_the_same_step():
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    start, model = copy.deepcopy(net), linearize(net)
+    for module in (net, model):
+        train(module, X, Y, Training(epochs=1, learning_rate=0.1, batch=None), key=Key(0))
+    for p, p0, u in zip(net.parameters(), start.parameters(), model.parameters(), strict=True):
+        torch.testing.assert_close(p - p0, u, rtol=1e-12, atol=1e-14)
+
+
+def test_mini_batches_are_permutations_that_change_with_the_epoch():
+    settings = Training(epochs=1, learning_rate=1, batch=8)
+    first, second = (mini_batches(N, settings, Key(0), epoch) for epoch in (0, 1))
+    for pieces in (first, second):
+        assert [len(p) for p in pieces] == [8, 8, 8, 2]
+        assert sorted(torch.cat(list(pieces)).tolist()) == list(range(N))
+    assert not torch.equal(torch.cat(list(first)), torch.cat(list(second)))
+    whole = mini_batches(N, replace(settings, drop_last=True), Key(0), 0)
+    assert [p.tolist() for p in whole] == [p.tolist() for p in first[:3]]
+
+
+# -- what is computed --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_it_is_the_loop_that_one_writes_by_hand(settings):
+    net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)).double()
+    by_hand = copy.deepcopy(net)
+    history = train(net, X, Y, settings, key=Key(0), watch={"half": (X[:13], Y[:13])})
+    optimizer = settings.make_optimizer(by_hand.parameters())
+    scheduler = {
+        LinearDecay: lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 1 - step / (4 * 4)),
+        StepDecay: lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda step: 0.5 ** (step // 4 // 2)),
+        ConstantRate: lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda _: 1.0),
+    }[type(settings.schedule)](optimizer)
+    one_hot = F.one_hot(Y, 3).double()
+    for epoch in range(4):
+        losses = []
+        for rows in mini_batches(N, settings, Key(0), epoch):
+            outputs = by_hand(X[rows])
+            loss = {
+                "l2": lambda f, r: (f - one_hot[r]).square().sum(1).mean(),
+                "l2-mean": lambda f, r: (f - one_hot[r]).square().mean(),
+                "cross-entropy": lambda f, r: F.cross_entropy(f, Y[r]),
+            }[settings.loss](outputs, rows)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            losses.append((loss.item(), len(outputs)))
+        mean = sum(a * n for a, n in losses) / N
+        assert abs(history["train loss"][epoch] - mean) < 1e-12
+    assert same(net, by_hand)
+    assert history["half accuracy"][-1] == (net(X[:13]).argmax(1) == Y[:13]).double().mean()
+    assert history["step"] == [(e + 1) * settings.steps_per_epoch(N) for e in range(4)]
+
+
+def test_the_linear_schedule_ends_at_zero_and_the_steps_fall():
+    history = train(nn.Linear(4, 3).double(), X, Y, replace(SETTINGS["sgd"], epochs=5), key=Key(0))
+    rates = history["learning rate"]
+    assert all(abs((a - b) - 0.05 / 5) < 1e-12 for a, b in pairwise(rates))
+    assert abs(rates[-1] - 0.05 / 20) < 1e-12
+    steps = train(nn.Linear(4, 3).double(), X, Y, replace(SETTINGS["adagrad"], epochs=5), key=Key(0))
+    assert steps["learning rate"] == [0.1, 0.1, 0.05, 0.05, 0.025]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_and_accuracies(name):
+    f = torch.tensor([[2.0, -1.0, 0.0], [0.1, 0.2, 0.3], [5.0, 5.5, -9.0]]).double()
+    y = torch.tensor([0, 0, 1])
+    one_hot = F.one_hot(y, 3).double()
+    targets = one_hot if name == "bce" else y
+    expected = {
+        "l2": (f - one_hot).square().sum(1).mean(),
+        "l2-mean": (f - one_hot).square().mean(),
+        "cross-entropy": -(f.log_softmax(1)[torch.arange(3), y]).mean(),
+        "bce": -(one_hot * f.sigmoid().log() + (1 - one_hot) * (1 - f.sigmoid()).log()).mean(),
+    }[name]
+    torch.testing.assert_close(LOSSES[name].value(f, targets), expected)
+    hits = LOSSES[name].hits(f, targets, 0.5)
+    assert torch.allclose(hits, torch.tensor([1, 1 / 3, 2 / 3] if name == "bce" else [1.0, 0, 1]))
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (-0.1, 0.9)])
+def test_a_single_output_divides_at_the_middle_of_its_targets(low, high):
+    y = torch.where(X[:, 0] > 0, high, low)
+    for targets in (y, y[:, None]):
+        history = train(nn.Linear(4, 1).double(), X, targets, Training(200, 0.05, batch=None), key=Key(0))
+        assert history["train accuracy"][-1] > 0.85
+        assert history["train accuracy"][-1] > history["train accuracy"][0]
+
+
+def test_binary_cross_entropy_of_one_logit():
+    y = (X[:, 0] > 0).long()
+    history = train(
+        nn.Linear(4, 1).double(), X, y, Training(60, 0.5, batch=13, loss="bce", drop_last=True), key=Key(0)
+    )
+    assert history["train accuracy"][-1] > 0.9
+    assert history["step"][-1] == 60 * 2
+
+
+def test_inputs_may_be_trees_and_the_call_a_rule():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 3), nn.Linear(2, 3)
+
+        def forward(self, left, right):
+            return self.a(left) + self.b(right)
+
+    batch = {"left": X, "right": X[:, :2]}
+    for module in (Two().double(), linearize(Two().double())):
+        before = module(**batch).detach()
+        train(module, batch, Y, SETTINGS["adam"], key=Key(0))
+        assert not torch.equal(module(**batch), before)
+    ruled = linearize(Two().double(), forward=lambda m, b: m(b["left"], b["right"]))
+    history = train(ruled, batch, Y, SETTINGS["adam"], key=Key(0), forward=lambda m, b: m(b))
+    assert history["train loss"][-1] < history["train loss"][0]
+
+
+# -- the end -----------------------------------------------------------------------------------------------------
+
+
+def test_early_stops():
+    settings = Training(epochs=300, learning_rate=0.05, batch=8, loss="cross-entropy", optimizer="adam")
+    by_loss = train(network(), X, Y, replace(settings, stop=Stop(loss=0.5)), key=Key(0))
+    assert by_loss.ended == "train loss <= 0.5"
+    assert by_loss["train loss"][-1] <= 0.5 < min(by_loss["train loss"][:-1])
+    watched = replace(settings, stop=Stop(accuracy=0.9, on="all"))
+    by_accuracy = train(network(), X, Y, watched, key=Key(0), watch={"all": (X, Y)})
+    assert by_accuracy.ended == "all accuracy >= 0.9"
+    assert by_accuracy["all accuracy"][-1] >= 0.9 > max(by_accuracy["all accuracy"][:-1])
+    assert train(network(), X, Y, SETTINGS["sgd"], key=Key(0)).ended == "epochs"
+
+
+def test_divergence_is_an_error_and_the_last_checkpoint_stays(tmp_path):
+    path = tmp_path / "run.pt"
+    settings = Training(epochs=400, learning_rate=5.0, batch=None)
+    with pytest.raises(NumericalError, match="diverged in epoch"):
+        train(nn.Linear(4, 3).double(), X, Y, settings, key=Key(0), checkpoint=path)
+    content = torch.load(path, weights_only=True)
+    assert all(torch.isfinite(value).all() for value in content["model"].values())
+    with pytest.raises(NumericalError, match="diverged in epoch 1:"):
+        train(nn.Linear(4, 3).double(), X * float("inf"), Y, settings, key=Key(0))
+
+
+# -- checkpoints -------------------------------------------------------------------------------------------------
+
+
+class Interruption(Exception):
+    pass
+
+
+def interrupt_after(epochs):
+    def progress(stage, done, total):
+        if done == epochs:
+            raise Interruption
+
+    return progress
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("kind", [lambda m: m, linearize], ids=["network", "linearization"])
+@pytest.mark.parametrize(("after", "every"), [(1, 1), (3, 2)])
+def test_a_resumed_run_is_bit_equal_to_one_that_was_never_interrupted(tmp_path, settings, kind, after, every):
+    watch = {"test": (X[:5], Y[:5])}
+    whole = kind(network())
+    expected = train(whole, X, Y, settings, key=Key(0), watch=watch)
+    path, options = tmp_path / "deep" / "run.pt", {"key": Key(0), "watch": watch, "every": every}
+    with pytest.raises(Interruption):
+        train(kind(network()), X, Y, settings, checkpoint=path, progress=interrupt_after(after), **options)
+    resumed = kind(network())
+    history = train(resumed, X, Y, settings, checkpoint=path, **options)
+    assert history == expected
+    assert same(resumed, whole)
+    # A run that has ended is only read.
+    stamp = path.stat().st_mtime_ns
+    again = kind(network())
+    assert train(again, X, Y, settings, checkpoint=path, **options) == expected
+    assert same(again, whole)
+    assert path.stat().st_mtime_ns == stamp
+    assert list(path.parent.iterdir()) == [path]
+
+
+def test_a_killed_process_leaves_a_whole_checkpoint(tmp_path):
+    script = (
+        "import os, sys, torch; from torch import nn; from tangentkit.core.seeds import Key;"
+        "from tangentkit.linearized import Training, train; torch.manual_seed(0); net = nn.Linear(4, 3).double();"
+        "x = torch.randn(20, 4, generator=Key(0).torch()).double();"
+        "die = lambda stage, done, total: os.kill(os.getpid(), 9) if done == 3 else None;"
+        "train(net, x, x[:, :3].clone(), Training(6, 0.1), key=Key(0), checkpoint=sys.argv[1], progress=die)"
+    )
+    path = tmp_path / "run.pt"
+    killed = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=False)
+    assert killed.returncode == -9, killed.stderr
+    assert len(torch.load(path, weights_only=True)["rows"]) == 3
+    x, runs = torch.randn(20, 4, generator=Key(0).torch()).double(), []
+    for checkpoint in (path, None):
+        torch.manual_seed(0)
+        net = nn.Linear(4, 3).double()
+        runs.append(
+            (net, train(net, x, x[:, :3].clone(), Training(6, 0.1), key=Key(0), checkpoint=checkpoint))
+        )
+    assert runs[0][1] == runs[1][1]
+    assert same(runs[0][0], runs[1][0])
+
+
+def test_a_checkpoint_of_another_run_is_refused(tmp_path):
+    path, settings = tmp_path / "run.pt", SETTINGS["sgd"]
+    train(network(), X, Y, settings, key=Key(0), checkpoint=path)
+    content = path.read_bytes()
+    others = {
+        "epochs": (network(), X, Y, replace(settings, epochs=9), Key(0)),
+        "schedule": (network(), X, Y, replace(settings, schedule=ConstantRate()), Key(0)),
+        "key": (network(), X, Y, settings, Key(1)),
+        "data": (network(), X.flip(0), Y, settings, Key(0)),
+        "start of the model": (network(1), X, Y, settings, Key(0)),
+    }
+    for name, (model, x, y, changed, key) in others.items():
+        state = copy.deepcopy(model.state_dict())
+        with pytest.raises(InputError, match=f"belongs to another training run: expected {name} "):
+            train(model, x, y, changed, key=key, checkpoint=path)
+        assert all(torch.equal(state[k], v) for k, v in model.state_dict().items())
+    assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda _: b"", lambda _: b"not a checkpoint"])
+def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
+    path = tmp_path / "run.pt"
+    train(network(), X, Y, SETTINGS["sgd"], key=Key(0), checkpoint=path)
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(DataError, match="not a checkpoint"):
+        train(network(), X, Y, SETTINGS["sgd"], key=Key(0), checkpoint=path)
+
+
+# -- bad input ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "error"),
+    [
+        ("epochs", 0, "bad epochs"), ("batch", 0, "bad batch"), ("learning_rate", 0.0, "bad learning_rate"),
+        ("learning_rate", float("nan"), "bad learning_rate"), ("momentum", 1.0, "bad momentum"),
+        ("weight_decay", -1.0, "bad weight_decay"), ("optimizer", "sdg", "unknown optimizer"),
+        ("loss", "l1", "unknown loss"), ("optimizer", "adam", "momentum is for sgd"),
+    ],
+)  # fmt: skip
+def test_settings_are_checked(field, value, error):
+    with pytest.raises((InputError, UnknownNameError), match=error):
+        replace(SETTINGS["sgd"], **{field: value})
+    with pytest.raises(InputError):
+        Stop()
+    with pytest.raises(InputError, match="bad every"):
+        StepDecay(every=0)
+
+
+def test_data_are_checked():
+    model, settings = network(), SETTINGS["sgd"]
+    with pytest.raises(InputError, match="differ in number"):
+        train(model, X, Y[:-1], settings, key=Key(0))
+    with pytest.raises(InputError, match="targets do not fit"):
+        train(model, X, X, settings, key=Key(0))
+    with pytest.raises(InputError, match="no step"):
+        train(model, X[:4], Y[:4], replace(settings, drop_last=True), key=Key(0))
+    with pytest.raises(InputError, match="no parameter requires grad"):
+        train(network().requires_grad_(False), X, Y, settings, key=Key(0))
+    with pytest.raises(UnknownNameError, match="unknown set"):
+        train(
+            model, X, Y, replace(settings, stop=Stop(loss=1.0, on="tset")), key=Key(0), watch={"test": (X, Y)}
+        )
+    with pytest.raises(InputError, match="watched set"):
+        train(model, X, Y, settings, key=Key(0), watch={"train": (X, Y)})
+    with pytest.raises(InputError, match="bad every"):
+        train(model, X, Y, settings, key=Key(0), every=0)
+    with pytest.raises(UnknownNameError, match="train accuracy"):
+        train(network(), X, Y, settings, key=Key(0))["train acuracy"]
+
+
+def test_progress_is_told_and_can_be_shown(capsys):
+    told = []
+    train(network(), X, Y, SETTINGS["sgd"], key=Key(0), progress=lambda *a: told.append(a), stage="net")
+    assert told == [("net", done, 4) for done in range(5)]
+    train(network(), X, Y, SETTINGS["sgd"], key=Key(0), progress=True)
+    assert capsys.readouterr().out == ""
