@@ -1,3 +1,16 @@
-"""What a kernel is, and how its Gram matrix is computed in tiles."""
+"""What a kernel is, and how its Gram matrix is computed in tiles: here, by threads, by a cluster; in memory, on disk.
 
+`gram(kernel, x)` gives an operator. With `store=` its tiles are files that outlive the process; with `engine=` others
+compute them.
+"""
+
+from tangentkit.compute import engines as engines
+from tangentkit.compute.cost import gram_cost as gram_cost
+from tangentkit.compute.gram import gram as gram
+from tangentkit.compute.identity import identify as identify
+from tangentkit.compute.kernel import HasFeatures as HasFeatures
 from tangentkit.compute.kernel import Kernel as Kernel
+from tangentkit.compute.locks import break_lock as break_lock
+from tangentkit.compute.sources import Samples as Samples
+from tangentkit.compute.stored import StoredOperator as StoredOperator
+from tangentkit.compute.stored import open_gram as open_gram

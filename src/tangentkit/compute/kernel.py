@@ -2,10 +2,12 @@
 
 import abc
 from dataclasses import dataclass
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
+from tangentkit.compute.identity import Plain, identify
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, NumericalError
 
@@ -25,6 +27,25 @@ class Kernel(abc.ABC):
     @abc.abstractmethod
     def diag(self, x: Batch) -> Tensor:
         """k(x_i, x_i) as (n,)."""
+
+    def identity(self) -> dict[str, Plain]:
+        """What the numbers depend on, in plain words: a stored Gram matrix says by it whose it is.
+
+        By default all public attributes but `memory`; see `identify` for what they may be.
+
+        Raises:
+            ModelError: an attribute cannot be told from others.
+        """
+        own = {name: value for name, value in vars(self).items() if not name.startswith("_")}
+        parts = {name: identify(value, f"kernel.{name}") for name, value in own.items() if name != "memory"}
+        return {"kind": identify(type(self)), **parts}
+
+    def within(self, memory: int) -> "Kernel":
+        """The kernel with this working memory in bytes, wherever its `memory` was left open.
+
+        Workers that share a machine ask for it.
+        """
+        return _within(self, memory)
 
     def normalized(self) -> "NormalizedKernel":
         """The cosine kernel k(x, y) / sqrt(k(x, x) k(y, y))."""
@@ -48,6 +69,15 @@ class Kernel(abc.ABC):
     def __deepcopy__(self, memo: dict) -> "Kernel":
         # scikit-learn's clone copies parameters deeply; that must not copy a network.
         return self
+
+
+@runtime_checkable
+class HasFeatures(Protocol):
+    """A kernel that is an inner product, k(x, y) = features(x) features(y)ᵀ: large Gram matrices use that."""
+
+    def features(self, x: Batch) -> Tensor:
+        """(n, d)."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,6 +151,20 @@ class NormalizedKernel(Kernel):
     def diag(self, x: Batch) -> Tensor:
         """One for every sample."""
         return torch.ones_like(self.kernel.diag(x))
+
+
+def _within(value: Any, memory: int) -> Any:
+    """A copy of an object of ours, its parts shared, with `memory` set where it was None, here and in its parts."""
+    twin = object.__new__(type(value))
+    for name, part in vars(value).items():
+        if name == "memory" and part is None:
+            part = memory
+        elif isinstance(part, Kernel):
+            part = part.within(memory)
+        elif "memory" in getattr(part, "__dict__", ()):
+            part = _within(part, memory)
+        object.__setattr__(twin, name, part)
+    return twin
 
 
 def _diagonal(k: Tensor) -> Tensor:

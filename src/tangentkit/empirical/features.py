@@ -6,6 +6,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from tangentkit.compute.identity import Plain, identify
 from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import (
     Batch,
@@ -169,6 +170,10 @@ class _Activations:
         self._samples = 0
         self._samples_elsewhere: set[str] = set()
         self._looked_at: set[str] = set()
+
+    def identity(self) -> Plain:
+        """The model, for the identity of kernels."""
+        return identify(self.function)
 
     def names(self, kinds: tuple[type, ...]) -> list[str]:
         return [name for name, module in self.modules.items() if isinstance(module, kinds)]

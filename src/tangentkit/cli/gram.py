@@ -1,0 +1,226 @@
+"""`tangentkit gram`: the Gram matrix of a reference network on a data set, into a store.
+
+A model is one of `tangentkit.models`, by name, with weights from a file of tensors; data are those of the registry.
+Neither can bring code along.
+"""
+
+import json
+import math
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from tangentkit.cli.console import say
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from tangentkit.compute.engines import Engine
+    from tangentkit.compute.kernel import Kernel
+
+SECONDS = 10.0
+"""Between two lines of progress where there is no terminal."""
+Flag = Annotated[bool, Parameter(negative="")]
+
+
+def gram(
+    *,
+    model: str,
+    data: str,
+    store: Path,
+    kernel: Literal["tangent", "conjugate", "embedding"] = "tangent",
+    outputs: str = "trace",
+    normalized: Flag = False,
+    weights: Path | None = None,
+    width: int = 512,
+    seed: int = 0,
+    split: str = "train",
+    samples: int | None = None,
+    dtype: Literal["float32", "float64"] = "float32",
+    engine: str = "serial",
+    tile: int | None = None,
+    memory: str | None = None,
+    dry_run: Flag = False,
+    repair: Flag = False,
+    break_lock: Flag = False,
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> None:
+    """Compute a Gram matrix into a folder; run again, it goes on where it stopped.
+
+    Args:
+        model: a network of tangentkit.models: mlp, lenet, lenet5, alexnet, resnet18, cifar_resnet, poisoning_cnn,
+            mnist2_cnn, cifar2_cnn.
+        data: a data set, see `tangentkit data list`.
+        store: the folder, new or of the same matrix.
+        kernel: tangent, conjugate (last layer's input) or embedding (all activations).
+        outputs: of the tangent kernel: trace, full, pseudo, or the number of an output.
+        normalized: the cosine kernel.
+        weights: a file of tensors (torch.save of a state dict); loaded without running code.
+        width: of the hidden layers of mlp.
+        seed: of the network's weights, and of the samples.
+        split: of the data set.
+        samples: take so many; default: all.
+        dtype: of weights, samples and matrix.
+        engine: serial, threads://N, dask:// (processes here), dask://HOST:PORT, or dask:///PATH of a scheduler file.
+        tile: samples along the side of a tile.
+        memory: working memory of the kernel, such as 2GB.
+        dry_run: only say what it would cost.
+        repair: compute damaged tiles again.
+        break_lock: remove the lock of a writer that is gone for certain.
+        as_json: print one JSON object.
+    """
+    from tangentkit import data as data_sets
+    from tangentkit.compute import break_lock as unlock
+    from tangentkit.compute import gram as compute_gram
+    from tangentkit.compute import gram_cost
+
+    who = parse_engine(engine)
+    loaded = data_sets.load(data, split, limit=samples, seed=seed)
+    network = build_model(model, loaded, width=width, seed=seed, weights=weights, dtype=dtype)
+    x = loaded.inputs.to(next(network.parameters()).dtype)
+    chosen = build_kernel(kernel, network, outputs, memory)
+    chosen = chosen.normalized() if normalized else chosen
+    cost = gram_cost(chosen, x, tile=tile)
+    say(f"{kernel} kernel of {model} on {data}/{split}, {cost}")
+    record: dict[str, Any] = {
+        "store": str(store),
+        "shape": cost.shape,
+        "tiles": cost.tiles,
+        "bytes": cost.nbytes,
+        "estimated_seconds": cost.seconds,
+    }
+    if not dry_run:
+        if break_lock and unlock(store):
+            say(f"broke the lock of {store}")
+        start = time.monotonic()
+        shown = True if sys.stderr.isatty() else ProgressLines()
+        compute_gram(chosen, x, store=store, engine=who, tile=tile, progress=shown, repair=repair)
+        record["seconds"] = time.monotonic() - start
+        say(f"done in {record['seconds']:.1f} s")
+    if as_json:
+        print(json.dumps(record))
+    else:
+        print(f"{store}: {cost}" if dry_run else f"{store}: {cost.shape[0]} x {cost.shape[1]}")
+
+
+def parse_engine(text: str) -> "Engine":
+    """The engine that a text names.
+
+    Raises:
+        InputError: it names none.
+
+    Example:
+        >>> parse_engine("threads://3")
+        Threads(n=3)
+    """
+    from tangentkit.compute.engines import Dask, Serial, Threads
+    from tangentkit.core.errors import InputError
+
+    scheme, _, rest = text.partition("://")
+    if scheme == "serial" and not rest:
+        return Serial()
+    if scheme == "threads" and (rest.isdecimal() or not rest):
+        return Threads(int(rest)) if rest else Threads()
+    if scheme == "dask":
+        return Dask(None if not rest else rest if rest.startswith("/") else f"tcp://{rest}")
+    raise InputError(
+        "bad engine", expected="serial, threads://N, dask://, dask://HOST:PORT or dask:///PATH", got=text
+    )
+
+
+def build_model(
+    name: str, data: Any, *, width: int, seed: int, weights: Path | None, dtype: str
+) -> "nn.Module":
+    """A reference network that fits the samples and classes of a data set, in evaluation mode.
+
+    Raises:
+        UnknownNameError: there is no such network.
+        InputError: the data are not numbers, or the weights do not fit.
+        DataError: the file of weights cannot be read.
+    """
+    import torch
+
+    from tangentkit import models
+    from tangentkit.core.errors import InputError, UnknownNameError
+
+    if not isinstance(data.inputs, torch.Tensor):
+        raise InputError(f"{data.name} does not fit these networks", expected="numbers", got="sentences")
+    form = tuple(data.inputs.shape[1:])
+    outputs: dict[str, Any] = {"outputs": len(data.classes) or 1, "seed": seed}
+    channels, size = (form[0], form[-1]) if len(form) == 3 else (1, math.prod(form))
+    image: dict[str, Any] = {"channels": channels, "size": size}
+    builders = {
+        "mlp": lambda: models.mlp((math.prod(form), width, width, outputs["outputs"]), seed=seed),
+        "lenet": lambda: models.lenet(**image, **outputs),
+        "lenet5": lambda: models.lenet5(**image, **outputs),
+        "alexnet": lambda: models.alexnet(channels=channels, **outputs),
+        "resnet18": lambda: models.resnet18(channels=channels, **outputs),
+        "cifar_resnet": lambda: models.cifar_resnet(**outputs),
+        "poisoning_cnn": lambda: models.poisoning_cnn(**image, **outputs),
+        "mnist2_cnn": lambda: models.mnist2_cnn(**image, **outputs),
+        "cifar2_cnn": lambda: models.cifar2_cnn(**image, **outputs),
+    }
+    if name not in builders:
+        raise UnknownNameError("model", name, builders)
+    if len(form) != 3 and name != "mlp":
+        raise InputError(f"{data.name} has no images for {name}", expected="mlp", got=name)
+    model = builders[name]()
+    if weights is not None:
+        _load_weights(model, weights)
+    return model.to(getattr(torch, dtype)).eval()
+
+
+def build_kernel(kind: str, model: "nn.Module", outputs: str, memory: str | None) -> "Kernel":
+    """The kernel of a model that the options name."""
+    from tangentkit.core.memory import parse_bytes
+    from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
+
+    size = None if memory is None else parse_bytes(memory)
+    if kind == "tangent":
+        index: Any = int(outputs) if outputs.isdecimal() else outputs
+        return TangentKernel(model, index, memory=size)
+    return {"conjugate": ConjugateKernel, "embedding": EmbeddingKernel}[kind](model, memory=size)
+
+
+class ProgressLines:
+    """Progress for logs: a line now and then, with rate and remaining time."""
+
+    def __init__(self) -> None:
+        self._began: dict[str, tuple[float, int]] = {}
+        self._spoke = time.monotonic()
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Hears that a tile is done."""
+        now = time.monotonic()
+        start, before = self._began.setdefault(stage, (now, done))
+        if done < total and now - self._spoke < SECONDS:
+            return
+        self._spoke = now
+        rate = (done - before) / (now - start) if now > start and done > before else 0.0
+        left = f", {rate:.3g} tiles/s, {(total - done) / rate:.0f} s left" if rate else ""
+        say(f"{stage}: {done}/{total} tiles{left}")
+
+
+def _load_weights(model: "nn.Module", path: Path) -> None:
+    import torch
+
+    from tangentkit.core.errors import DataError, InputError
+
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception as error:
+        got = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise DataError(
+            f"cannot read weights from {path}",
+            expected="a file of tensors",
+            got=got,
+            hint="torch.save(model.state_dict(), path)",
+        ) from error
+    state = state.get("state_dict", state) if isinstance(state, dict) else state
+    try:
+        model.load_state_dict(state, strict=True)
+    except (RuntimeError, TypeError) as error:
+        raise InputError(f"the weights in {path} do not fit the model", got=str(error)) from error

@@ -1,0 +1,100 @@
+"""Work on a Dask cluster: a plugin brings it to every worker once, also to those that come later or come back."""
+
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import cloudpickle
+from distributed import CancelledError, Client, Future, KilledWorker, WorkerPlugin, as_completed, get_worker
+
+from tangentkit.compute.engines import EngineError
+from tangentkit.core.memory import DEFAULT_SHARE
+
+AHEAD = 2048
+"""Items that wait in the scheduler: enough for a thousand workers, few enough for any scheduler."""
+
+
+class Carrier(WorkerPlugin):
+    """Holds the work in a worker's process."""
+
+    def __init__(self, name: str, work: Callable):
+        self.name = name
+        # By value: functions and classes of the user's script too.
+        self.content = cloudpickle.dumps(work)
+        self.work: Callable | None = None
+
+    def setup(self, worker: Any) -> None:
+        """Unpacks the work, bound to the memory that the worker may use."""
+        work = cloudpickle.loads(self.content)
+        limit = worker.memory_manager.memory_limit
+        self.work = work.within(int(DEFAULT_SHARE * limit)) if limit and hasattr(work, "within") else work
+
+
+def carry_out(name: str, item: Any) -> Any:
+    """Does one item, on a worker."""
+    carrier = get_worker().plugins[name]
+    assert isinstance(carrier, Carrier)
+    assert carrier.work is not None
+    return carrier.work(item)
+
+
+class Session:
+    """A client's dealings with a cluster: work that was brought to the workers stays until the end."""
+
+    def __init__(self, client: Client):
+        self.client = client
+        self._carried: dict[str, Callable] = {}
+
+    def map(self, work: Callable, items: Sequence[Any]) -> Iterator[Any]:
+        """The results of all items, as they come.
+
+        Raises:
+            EngineError: the scheduler is gone, or an item kills worker after worker.
+        """
+        name, left = self._carry(work), iter(items)
+
+        def sent(count: int) -> list[Future]:
+            return [self.client.submit(carry_out, name, item, pure=False) for item in islice(left, count)]
+
+        waiting = as_completed(sent(AHEAD), loop=self.client.loop, with_results=True)
+        try:
+            for future, result in waiting:
+                if isinstance(result, CancelledError):
+                    raise _gone(self.client)
+                # What is released is forgotten: a worker that dies takes no result with it that somebody needs.
+                future.release()
+                yield result
+                waiting.update(sent(1))
+        except KilledWorker as error:
+            raise EngineError(
+                "one tile has ended worker after worker",
+                got=f"{error.allowed_failures + 1} deaths, the last on {error.last_worker.address}",
+                hint="most likely they ran out of memory: a smaller tile=, or a kernel with memory=",
+            ) from error
+        finally:
+            if self.client.status == "running":
+                self.client.cancel(list(waiting.futures), force=True)
+
+    def close(self) -> None:
+        """Takes the work from the workers."""
+        for name in self._carried if self.client.status == "running" else ():
+            self.client.unregister_worker_plugin(name)
+        self._carried.clear()
+
+    def _carry(self, work: Callable) -> str:
+        for name, carried in self._carried.items():
+            if carried is work:
+                return name
+        name = f"tangentkit-{uuid.uuid4().hex[:12]}"
+        self.client.register_plugin(Carrier(name, work), name=name)
+        self._carried[name] = work
+        return name
+
+
+def _gone(client: Client) -> EngineError:
+    place = client.scheduler.addr if client.scheduler else "the scheduler"
+    return EngineError(
+        f"the Dask scheduler at {place} is gone",
+        hint="start it again and run again: with store=, what is done stays done",
+    )

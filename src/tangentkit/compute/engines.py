@@ -1,0 +1,155 @@
+"""Engines: who does the work. Each has one method, `map`; nothing else in the library knows of processes.
+
+Serial()              here, one after the other
+Threads(n)            here, n at a time: writing, reading and matrix products overlap
+Dask()                processes of this machine
+Dask("tcp://host:port"), Dask(client)    a cluster: SSH, SLURM, Kubernetes, ...
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+
+from tangentkit.core.errors import InputError, TangentkitError
+
+if TYPE_CHECKING:
+    from distributed import Client
+
+    from tangentkit.compute.dask_work import Session
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class EngineError(TangentkitError, RuntimeError):
+    """Workers or their scheduler are gone, or cannot be had."""
+
+
+@runtime_checkable
+class Engine(Protocol):
+    """Whoever can apply a function to many items."""
+
+    def map(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+        """The results, in whatever order they come.
+
+        Args:
+            work: may be large (it holds a model): it goes to each worker once. Doing an item twice does no harm.
+            items: small.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Serial:
+    """One item after the other, in this thread.
+
+    Example:
+        >>> list(Serial().map(abs, [-1, 2]))
+        [1, 2]
+    """
+
+    def map(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+        """The results, in order."""
+        return map(work, items)
+
+
+@dataclass(frozen=True)
+class Threads:
+    """Several threads of this process.
+
+    A model is run by one thread at a time, since torch swaps its parameters in place; what overlaps is all the rest:
+    products of features, reading and writing.
+
+    Args:
+        n: the number of threads.
+
+    Example:
+        >>> sorted(Threads(2).map(abs, [-1, 2, -3]))
+        [1, 2, 3]
+    """
+
+    n: int = 2
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise InputError("bad number of threads", expected="at least 1", got=self.n)
+
+    def map(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+        """The results as they are done; the first error ends it."""
+        left = iter(items)
+        pool = ThreadPoolExecutor(self.n)
+        try:
+            # Few at a time: results that wait to be taken may be large.
+            running: set[Future[Result]] = {pool.submit(work, item) for item in islice(left, 2 * self.n)}
+            while running:
+                done, running = wait(running, return_when=FIRST_COMPLETED)
+                for future in done:
+                    yield future.result()
+                running |= {pool.submit(work, item) for item in islice(left, len(done))}
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class Dask:
+    """The workers of a Dask cluster (`pip install tangentkit[cluster]`).
+
+    A worker that dies is replaced by its nanny and its tiles are done by others. With a store, workers need a file
+    system that they share; they write their tiles themselves, and only names of tiles travel.
+
+    `with Dask() as engine:` keeps client and processes over several calls; otherwise each call has its own.
+
+    Args:
+        cluster: the address of a scheduler ("tcp://host:8786"), the path of a scheduler file, or a client; None
+            starts processes on this machine, and ends them.
+        workers: with None: how many processes; by default one for each core.
+    """
+
+    def __init__(self, cluster: "str | Client | None" = None, *, workers: int | None = None):
+        self.cluster, self.workers = cluster, workers
+        self._opened: list[tuple[Session, ExitStack]] = []
+
+    def map(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+        """The results as they are done; the first error ends it.
+
+        Raises:
+            EngineError: there is no scheduler, or it dies; or one item kills worker after worker.
+        """
+        with self:
+            yield from self._opened[-1][0].map(work, items)
+
+    def __enter__(self) -> "Dask":
+        stack = ExitStack()
+        session = self._opened[-1][0] if self._opened else stack.enter_context(self._session())
+        self._opened.append((session, stack))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._opened.pop()[1].close()
+
+    @contextmanager
+    def _session(self) -> "Iterator[Session]":
+        try:
+            from distributed import Client, LocalCluster
+
+            from tangentkit.compute.dask_work import Session
+        except ImportError as error:
+            raise EngineError("Dask is not installed", hint="pip install 'tangentkit[cluster]'") from error
+        with ExitStack() as stack:
+            if isinstance(self.cluster, Client):
+                client = self.cluster
+            elif self.cluster is None:
+                cluster = LocalCluster(n_workers=self.workers, threads_per_worker=1, dashboard_address=":0")
+                client = stack.enter_context(Client(stack.enter_context(cluster), set_as_default=False))
+            else:
+                # An address has a scheme; all else is the path of a scheduler file.
+                place: dict[str, Any] = {
+                    "address" if "://" in self.cluster else "scheduler_file": self.cluster
+                }
+                try:
+                    client = stack.enter_context(Client(**place, set_as_default=False))
+                except OSError as error:
+                    raise EngineError(f"no Dask scheduler at {self.cluster}", got=error) from error
+            yield stack.enter_context(closing(Session(client)))

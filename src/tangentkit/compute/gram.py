@@ -1,0 +1,152 @@
+"""Gram matrices of any size: in memory, or on disk, by whatever workers there are."""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from tangentkit.compute.engines import Engine, Serial
+from tangentkit.compute.held import Held
+from tangentkit.compute.kernel import Kernel
+from tangentkit.compute.layout import GRAM, Layout, make_layout
+from tangentkit.compute.progress import Progress, shown
+from tangentkit.compute.sources import Source, as_source, identify_samples, range_digests
+from tangentkit.compute.store import MANIFEST, create, expect, open_store
+from tangentkit.compute.stored import StoredOperator
+from tangentkit.compute.work import Shelf, Side, Work
+from tangentkit.core.errors import BudgetError
+from tangentkit.core.memory import format_bytes, memory_budget
+from tangentkit.linalg.matrices import DenseOperator
+from tangentkit.linalg.operator import Operator
+
+
+def gram(
+    kernel: Kernel,
+    x: Any,
+    y: Any = None,
+    *,
+    store: str | Path | None = None,
+    engine: Engine | None = None,
+    tile: int | None = None,
+    progress: bool | Progress = True,
+    repair: bool = False,
+) -> Operator:
+    """The Gram matrix k(x_i, y_j) as an operator.
+
+    Of a symmetric one (y left out) half is computed and stored. Kernels between outputs, (n, c, m, c), give the
+    matrix (n c, m c). Kernels with features compute these once, then matrix products; normalized kernels compute
+    their diagonal once.
+
+    With a store, tiles are files: a run that was ended, by whatever, goes on where it stopped, and the result is
+    read from disk when it is used.
+
+    Args:
+        kernel: any kernel.
+        x: a tensor, a pytree of tensors, or a data set that is read by ranges (see `Samples`).
+        y: likewise; None for the symmetric matrix.
+        store: a folder, new or of the same matrix; None keeps the matrix in memory.
+        engine: `Serial()` by default, `Threads(n)` or `Dask(...)`.
+        tile: samples along the side of a tile; by default that of the store, or about 2048 rows.
+        progress: whether to show a bar on a terminal; or a function (stage, done, total).
+        repair: whether damaged tiles are computed again; without it they are an error.
+
+    Returns:
+        An operator: `G @ v`, `G[a:b, c:d]`, `G.diagonal()`, `G.dense()`, and all that takes operators.
+
+    Raises:
+        BudgetError: in memory it would not fit; with the bytes.
+        DataError: the store is of another matrix (saying what differs), is damaged, is being written, or full.
+        NumericalError: a tile is not finite; with the samples.
+        InputError: bad samples, or a bad tile size.
+
+    Example:
+        >>> from tangentkit import ConjugateKernel
+        >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 2))
+        >>> G = gram(ConjugateKernel(model), torch.randn(50, 3))
+        >>> G.shape, G[:2, 3].shape
+        ((50, 50), torch.Size([2]))
+    """
+    sources = {"x": as_source(x)} | ({} if y is None else {"y": as_source(y)})
+    if store is None:
+        if tile is None and engine is None and not any(source.lazy for source in sources.values()):
+            tile = max(map(len, sources.values()))  # one call of the kernel, which has tiles of its own
+        return _in_memory(kernel, sources, make_layout(kernel, sources, tile), engine or Serial(), progress)
+    folder = Path(store).expanduser().absolute()
+    found = (folder / MANIFEST).exists()
+    if tile is None and found:
+        tile = open_store(folder, mend=repair).identity["tile"]
+    layout = make_layout(kernel, sources, tile)
+    identity = _identity(kernel, sources, layout)
+    shelf = expect(folder, identity, mend=repair) if found else create(folder, identity, layout.arrays)
+    if repair or any(shelf.missing(name, layout.indices(name)) for name in layout.arrays):
+        with shelf.writing():
+            if repair:
+                shelf.remove_damaged()
+            shelf.check_room({name: shelf.missing(name, layout.indices(name)) for name in layout.arrays})
+            _fill(shelf, kernel, sources, layout, engine or Serial(), progress)
+    return StoredOperator(shelf, device=layout.device)
+
+
+def _in_memory(
+    kernel: Kernel, sources: Mapping[str, Source], layout: Layout, engine: Engine, progress: bool | Progress
+) -> Operator:
+    array = layout.arrays[GRAM]
+    needed, budget = (
+        array.shape[0] * array.shape[1] * array.dtype.itemsize,
+        memory_budget(device=layout.device),
+    )
+    if needed > budget:
+        raise BudgetError(
+            f"a Gram matrix of {array.shape[0]} x {array.shape[1]} is beyond the memory budget",
+            expected=f"at most {budget} bytes ({format_bytes(budget)})",
+            got=f"{needed} bytes ({format_bytes(needed)})",
+            hint="store=a folder keeps it on disk",
+        )
+    held = Held(layout.arrays, layout.device)
+    _fill(held, kernel, sources, layout, engine, progress)
+    if layout.symmetric:
+        held.mirror(GRAM)
+    return DenseOperator(held.matrices[GRAM], symmetric=layout.symmetric)
+
+
+def _fill(
+    shelf: Shelf,
+    kernel: Kernel,
+    sources: Mapping[str, Source],
+    layout: Layout,
+    engine: Engine,
+    progress: bool | Progress,
+) -> None:
+    """Computes what is missing: parts first, then the tiles that need them."""
+    sides = {
+        side: Side(source, range_digests(source, layout.tile) if source.lazy else None)
+        for side, source in sources.items()
+    }
+    work = Work(kernel, sides, layout.tile, shelf, layout.device)
+    # An engine that starts processes keeps them from stage to stage.
+    with engine if isinstance(engine, AbstractContextManager) else nullcontext():
+        for name in layout.arrays:
+            wanted = layout.indices(name)
+            items = [(name, index) for index in shelf.missing(name, wanted)]
+            with shown(progress, name, len(wanted), done=len(wanted) - len(items)) as advance:
+                for receipt in engine.map(work, items) if items else ():
+                    shelf.accept(receipt)
+                    advance()
+            if isinstance(shelf, Held):
+                work = replace(work)  # workers must see what is held now
+
+
+def _identity(kernel: Kernel, sources: Mapping[str, Source], layout: Layout) -> dict[str, Any]:
+    return {
+        "kernel": kernel.identity(),
+        "data": {side: identify_samples(source) for side, source in sources.items()},
+        "dtype": str(layout.dtype).removeprefix("torch."),
+        "outputs": layout.outputs,
+        "symmetric": layout.symmetric,
+        "tile": layout.tile,
+        "library": {"tangentkit": version("tangentkit"), "torch": torch.__version__.partition("+")[0]},
+    }

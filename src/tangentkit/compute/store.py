@@ -1,0 +1,269 @@
+"""A Gram matrix on disk: a zarr folder of tiles beside a manifest that says whose it is.
+
+    k.zarr/manifest.json         identity of the matrix; fingerprints of the descriptions below
+    k.zarr/lock.json             who is writing, while somebody is
+    k.zarr/zarr.json             description of the group
+    k.zarr/gram/zarr.json, c/    the matrix; of a symmetric one the upper triangle of tiles
+    k.zarr/<part>/zarr.json, c/  what tiles are made of and is computed once: features, diagonals
+
+Nothing in it is code, and nothing is ever unpickled.
+"""
+
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentkit.compute.files import remove_partial_files, write_whole
+from tangentkit.compute.identity import differences
+from tangentkit.compute.locks import LOCK, writing
+from tangentkit.compute.tiles import METADATA, Index, TileArray, file_digest
+from tangentkit.core.errors import DataError
+from tangentkit.core.memory import format_bytes
+
+MANIFEST = "manifest.json"
+FORMAT = 1
+"""Of the folder; readers refuse others."""
+
+
+@dataclass(frozen=True)
+class Store:
+    """A folder of arrays with a manifest. Made by `create` or `open_store`."""
+
+    folder: Path
+    identity: dict[str, Any]
+    """What makes the matrix the one it is."""
+    arrays: dict[str, TileArray]
+    manifest: str
+    """The SHA-256 of the manifest."""
+
+    def has(self, name: str, index: Index) -> bool:
+        """Whether a tile of an array is there."""
+        return self.arrays[name].has(index)
+
+    def get(self, name: str, index: Index) -> Tensor:
+        """A tile of an array, checked."""
+        return self.arrays[name].read(index)
+
+    def put(self, name: str, index: Index, tile: Tensor) -> tuple[str, Index]:
+        """Writes a tile, if the folder is still this store.
+
+        Raises:
+            DataError: the folder is gone, or was made anew for another matrix; or the disk is full.
+        """
+        manifest = self.folder / MANIFEST
+        if not manifest.is_file() or file_digest(manifest) != self.manifest:
+            raise DataError(
+                f"{self.folder} is not the store it was",
+                expected="the folder that the work began with, the same for every worker",
+                got="another manifest" if manifest.is_file() else "no manifest",
+                hint="workers need a file system that they share",
+            )
+        self.arrays[name].write(index, tile)
+        return name, index
+
+    def accept(self, receipt: tuple[str, Index]) -> None:
+        """Nothing: the tile is in the store already."""
+
+    def missing(self, name: str, wanted: list[Index]) -> list[Index]:
+        """Which of the tiles are not there.
+
+        Raises:
+            DataError: one is there with the wrong size.
+        """
+        there = set(self.arrays[name].written())
+        return [index for index in wanted if index not in there]
+
+    def check_room(self, missing: Mapping[str, list[Index]]) -> None:
+        """Refuses to begin what the disk cannot hold.
+
+        Raises:
+            DataError: with the bytes that are needed and free.
+        """
+        needed = sum(len(indices) * self.arrays[name].file_bytes for name, indices in missing.items())
+        free = shutil.disk_usage(self.folder).free
+        if needed > free:
+            raise DataError(
+                f"no room for the tiles of {self.folder}",
+                expected=f"{needed} bytes ({format_bytes(needed)}) free",
+                got=f"{free} bytes ({format_bytes(free)})",
+                hint="another disk, a kernel in float32, or fewer samples",
+            )
+
+    def remove_damaged(self) -> list[Path]:
+        """Reads every tile and removes those that are damaged.
+
+        Returns:
+            Their files.
+        """
+        found = []
+        for array in self.arrays.values():
+            for path in sorted((array.folder / "c").glob("[0-9]*/[0-9]*")):
+                index = int(path.parent.name), int(path.name)
+                try:
+                    array.read(index)
+                except DataError:
+                    path.unlink()
+                    found.append(path)
+        return found
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """Holds the lock; first, what killed writers left is cleared away."""
+        with writing(self.folder):
+            remove_partial_files(self.folder)
+            yield
+
+
+def create(folder: Path, identity: dict[str, Any], arrays: Mapping[str, TileArray]) -> Store:
+    """A new store, or the one that is there if it is of the same matrix.
+
+    Raises:
+        DataError: the folder holds something else, another matrix, or is damaged; or there is no room.
+    """
+    if (folder / MANIFEST).exists():
+        return expect(folder, identity)
+    folder.mkdir(parents=True, exist_ok=True)
+    with writing(folder):
+        if (folder / MANIFEST).exists():
+            return expect(folder, identity)
+        strangers = [p for p in folder.rglob("*") if p.is_file() and p.name not in (METADATA, LOCK)]
+        if any(not path.name.endswith(".partial") for path in strangers):
+            raise DataError(
+                f"{folder} is not a store", expected="a new or empty folder", got=strangers[0].name
+            )
+        _write_descriptions(folder, arrays)
+        content = {
+            "format": FORMAT,
+            "identity": identity,
+            "arrays": {
+                name: {"shape": a.shape, "tile": a.tile, "dtype": _word(a.dtype)}
+                for name, a in arrays.items()
+            },
+            "files": {name: file_digest(folder / name) for name in _description_files(arrays)},
+        }
+        # Last: a folder without a manifest is no store yet.
+        write_whole(folder / MANIFEST, [_text(content)], durable=True)
+    return open_store(folder)
+
+
+def expect(folder: Path, identity: dict[str, Any], *, mend: bool = False) -> Store:
+    """The store in a folder, if it is of this matrix.
+
+    Args:
+        folder: of the store.
+        identity: of the matrix that is wanted.
+        mend: whether damaged descriptions of arrays are written again.
+
+    Raises:
+        DataError: it is of another; with all that differs.
+    """
+    store = open_store(folder, mend=mend)
+    # As it comes back from the file: tuples are lists there.
+    gaps = list(differences(store.identity, json.loads(json.dumps(identity))))
+    if gaps:
+        raise DataError(
+            f"{folder} holds another Gram matrix: they differ in {', '.join(path for path, _, _ in gaps)}",
+            expected="; ".join(f"{path} {stored}" for path, stored, _ in gaps),
+            got="; ".join(now for _, _, now in gaps),
+            hint="another folder; or open_gram(folder) to read what is there",
+        )
+    return store
+
+
+def open_store(folder: Path, *, mend: bool = False) -> Store:
+    """The store in a folder, its manifest and descriptions checked.
+
+    Raises:
+        DataError: there is none, or a file of it is damaged.
+    """
+    path = folder / MANIFEST
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{folder} is not a store", expected=MANIFEST, got=error.strerror) from error
+    content = _parsed(path, raw)
+    if content["format"] != FORMAT:
+        raise DataError(f"{path} is of another format", expected=FORMAT, got=content["format"])
+    arrays = {
+        name: TileArray(folder / name, tuple(a["shape"]), tuple(a["tile"]), getattr(torch, a["dtype"]))
+        for name, a in content["arrays"].items()
+    }
+    damaged = [n for n, digest in content["files"].items() if _digest_or_none(folder / n) != digest]
+    if damaged and mend:
+        _write_descriptions(folder, arrays)
+        damaged = [n for n, digest in content["files"].items() if _digest_or_none(folder / n) != digest]
+    if damaged:
+        raise DataError(
+            f"{folder / damaged[0]} is damaged",
+            expected="the description of an array as it was written",
+            got="other bytes",
+            hint="gram(..., repair=True)",
+        )
+    return Store(folder, content["identity"], arrays, hashlib.sha256(raw).hexdigest())
+
+
+def _parsed(path: Path, raw: bytes) -> dict[str, Any]:
+    try:
+        content = json.loads(raw)
+        # Written again it must give the same bytes: no flipped bit hides in a blank.
+        if _text({name: value for name, value in content.items() if name != "sha256"}) == raw:
+            return content
+    except (ValueError, AttributeError):
+        pass
+    raise DataError(
+        f"{path} is damaged",
+        expected="a manifest as it was written",
+        got="other bytes",
+        hint="without it nothing says whose the tiles are: compute into another folder",
+    )
+
+
+def _text(content: dict[str, Any]) -> bytes:
+    plain = json.dumps(content, sort_keys=True)
+    return json.dumps(
+        {**json.loads(plain), "sha256": hashlib.sha256(plain.encode()).hexdigest()}, indent=1, sort_keys=True
+    ).encode()
+
+
+def _digest_or_none(path: Path) -> str | None:
+    return file_digest(path) if path.is_file() else None
+
+
+def _description_files(arrays: Mapping[str, TileArray]) -> list[str]:
+    return [METADATA, *(f"{name}/{METADATA}" for name in arrays)]
+
+
+def _write_descriptions(folder: Path, arrays: Mapping[str, TileArray]) -> None:
+    # Here and not above: zarr takes half a second to import, and reading needs none of it.
+    import zarr
+    from zarr.codecs import BytesCodec, Crc32cCodec
+
+    try:
+        for name in _description_files(arrays):
+            (folder / name).unlink(missing_ok=True)
+        zarr.create_group(str(folder))
+        for name, array in arrays.items():
+            zarr.create_array(
+                str(folder / name),
+                shape=array.shape,
+                chunks=array.tile,
+                dtype=_word(array.dtype),
+                fill_value=float("nan"),  # not zero: a tile of zeros is no hole
+                serializer=BytesCodec(endian="little"),
+                compressors=[Crc32cCodec()],
+                filters=None,
+            )
+    except OSError as error:
+        raise DataError(f"cannot write to {folder}", got=error.strerror or error) from error
+
+
+def _word(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,237 @@
+"""How a tile of a kernel is put together, from samples and from parts that are computed once.
+
+A kernel is a tree: sums, multiples, casts and cosines of other kernels. Two kinds of node have a part of size n that
+all tiles share: a kernel with features has these, so that its tiles are matrix products; a normalized kernel has the
+scales 1 / sqrt(k(x, x)) of the kernel below it.
+"""
+
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from tangentkit.compute.kernel import (
+    CastKernel,
+    HasFeatures,
+    Kernel,
+    NormalizedKernel,
+    ScaledKernel,
+    SumKernel,
+)
+from tangentkit.core.batches import Batch
+from tangentkit.core.errors import NumericalError
+from tangentkit.linalg.matrices import INNER, FactorOperator
+
+TURN = threading.RLock()
+"""Held while a kernel runs its model: torch swaps parameters in place, and some of its switches are global, so two
+threads in one process would see each other."""
+
+
+class Range(NamedTuple):
+    """Consecutive samples of a side."""
+
+    side: str
+    """"x" or "y"."""
+    i: int
+    """Which range, counted in tiles."""
+    span: slice
+
+
+class Given(Protocol):
+    """Where terms take what they are made of."""
+
+    def samples(self, where: Range) -> Batch:
+        """The samples of a range."""
+        ...
+
+    def part(self, name: str, where: Range) -> Tensor:
+        """A part, (n, width), for the samples of a range."""
+        ...
+
+
+Part = Callable[[Given, Range], Tensor]
+"""Computes a part for a range."""
+
+
+class Term(ABC):
+    """A node of the tree. Matrices are (n, m), or (n c, m c) for kernels between outputs."""
+
+    @abstractmethod
+    def tile(self, given: Given, rows: Range, cols: Range) -> Tensor:
+        """k(x_i, y_j) for two ranges."""
+
+    @abstractmethod
+    def diagonal(self, given: Given, where: Range) -> Tensor:
+        """k(x_i, x_i) for a range, as a vector."""
+
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """Names of parts and how they are computed, in an order in which each needs only those before it."""
+        yield from ()
+
+
+@dataclass(frozen=True)
+class Direct(Term):
+    """A kernel that is called for each tile."""
+
+    kernel: Kernel
+
+    def tile(self, given: Given, rows: Range, cols: Range) -> Tensor:
+        """The kernel itself."""
+        with TURN:
+            x = given.samples(rows)
+            k = self.kernel(x) if rows == cols else self.kernel(x, given.samples(cols))
+        return k.flatten(2).flatten(0, 1) if k.ndim == 4 else k
+
+    def diagonal(self, given: Given, where: Range) -> Tensor:
+        """The kernel's own."""
+        with TURN:
+            return self.kernel.diag(given.samples(where)).flatten()
+
+
+@dataclass(frozen=True)
+class Product(Term):
+    """features(x) features(y)ᵀ."""
+
+    kernel: Kernel
+    name: str
+
+    def tile(self, given: Given, rows: Range, cols: Range) -> Tensor:
+        """A matrix product."""
+        fx = given.part(self.name, rows)
+        fy = fx if rows == cols else given.part(self.name, cols)
+        if fx.shape[1] <= INNER:
+            return fx @ fy.T
+        return FactorOperator(fx, fy).block(slice(0, len(fx)), slice(0, len(fy)))
+
+    def diagonal(self, given: Given, where: Range) -> Tensor:
+        """‖features(x)‖²."""
+        return FactorOperator(given.part(self.name, where)).diagonal()
+
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """The features."""
+        yield self.name, self._features
+
+    def _features(self, given: Given, where: Range) -> Tensor:
+        assert isinstance(self.kernel, HasFeatures)
+        with TURN:
+            return self.kernel.features(given.samples(where))
+
+
+@dataclass(frozen=True)
+class Cosine(Term):
+    """k(x, y) / sqrt(k(x, x) k(y, y))."""
+
+    base: Term
+    name: str
+
+    def tile(self, given: Given, rows: Range, cols: Range) -> Tensor:
+        """The tile of the base, scaled."""
+        sx, sy = (given.part(self.name, where).flatten() for where in (rows, cols))
+        return self.base.tile(given, rows, cols) * sx[:, None] * sy
+
+    def diagonal(self, given: Given, where: Range) -> Tensor:
+        """Ones."""
+        return torch.ones_like(given.part(self.name, where).flatten())
+
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """Those of the base, then the scales."""
+        yield from self.base.parts()
+        yield self.name, self._scales
+
+    def _scales(self, given: Given, where: Range) -> Tensor:
+        n = where.span.stop - where.span.start
+        d = self.base.diagonal(given, where).reshape(n, -1)
+        if not (d > 0).all():
+            bad = ((d <= 0).any(1).nonzero().flatten() + where.span.start).tolist()
+            raise NumericalError(
+                "a kernel with zeros on its diagonal cannot be normalized",
+                expected="k(x, x) > 0",
+                got=f"zero for samples {bad[:5]} of {where.side} ({len(bad)} in all)",
+                hint="leave these samples out, or add a kernel that is positive on them",
+            )
+        return d.rsqrt()
+
+
+@dataclass(frozen=True)
+class Sum(Term):
+    """k(x, y) + l(x, y)."""
+
+    left: Term
+    right: Term
+
+    def tile(self, given: Given, rows: Range, cols: Range) -> Tensor:
+        """The sum of both."""
+        return self.left.tile(given, rows, cols) + self.right.tile(given, rows, cols)
+
+    def diagonal(self, given: Given, where: Range) -> Tensor:
+        """The sum of both."""
+        return self.left.diagonal(given, where) + self.right.diagonal(given, where)
+
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """Those of both."""
+        yield from self.left.parts()
+        yield from self.right.parts()
+
+
+@dataclass(frozen=True)
+class Mapped(Term):
+    """A function of every entry: a multiple, a cast."""
+
+    base: Term
+    function: Callable[[Tensor], Tensor]
+
+    def tile(self, given: Given, rows: Range, cols: Range) -> Tensor:
+        """The function of the base."""
+        return self.function(self.base.tile(given, rows, cols))
+
+    def diagonal(self, given: Given, where: Range) -> Tensor:
+        """The function of the base."""
+        return self.function(self.base.diagonal(given, where))
+
+    def parts(self) -> Iterator[tuple[str, Part]]:
+        """Those of the base."""
+        return self.base.parts()
+
+
+def as_term(kernel: Kernel, path: str = "") -> Term:
+    """The tree of a kernel; parts are named after their place in it.
+
+    Example:
+        >>> Linear = type("Linear", (Kernel,), {
+        ...     "features": lambda self, x: x,
+        ...     "__call__": lambda self, x, y=None: x @ (x if y is None else y).T,
+        ...     "diag": lambda self, x: x.square().sum(1)})
+        >>> [name for name, _ in as_term(Linear().normalized() + Linear()).parts()]
+        ['features-lb', 'scales-l', 'features-r']
+    """
+    if isinstance(kernel, SumKernel):
+        return Sum(as_term(kernel.left, path + "l"), as_term(kernel.right, path + "r"))
+    if isinstance(kernel, ScaledKernel):
+        return Mapped(as_term(kernel.kernel, path + "b"), lambda k: k * kernel.factor)
+    if isinstance(kernel, CastKernel):
+        return Mapped(as_term(kernel.kernel, path + "b"), lambda k: k.to(kernel.dtype))
+    if isinstance(kernel, NormalizedKernel):
+        return Cosine(as_term(kernel.kernel, path + "b"), f"scales-{path}" if path else "scales")
+    if isinstance(kernel, HasFeatures):
+        return Product(kernel, f"features-{path}" if path else "features")
+    return Direct(kernel)
+
+
+@dataclass(frozen=True, eq=False)
+class Fresh:
+    """Ingredients for a single batch, every part computed when it is asked for."""
+
+    term: Term
+    batch: Batch
+
+    def samples(self, where: Range) -> Batch:  # noqa: ARG002
+        """The batch."""
+        return self.batch
+
+    def part(self, name: str, where: Range) -> Tensor:
+        """The part, computed now."""
+        return dict(self.term.parts())[name](self, where)

@@ -1,0 +1,155 @@
+"""The work on one tile: what a worker does, wherever it runs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from tangentkit.compute.cache import BoundedCache
+from tangentkit.compute.finite import check_tile, explained
+from tangentkit.compute.kernel import Kernel
+from tangentkit.compute.layout import GRAM
+from tangentkit.compute.sources import Source, check_range
+from tangentkit.compute.terms import Range, Term, as_term
+from tangentkit.compute.tiles import Index, TileArray
+from tangentkit.core.batches import Batch
+from tangentkit.core.errors import InputError, NumericalError
+from tangentkit.core.memory import memory_budget
+
+CACHE_SHARE = 0.125
+"""The share of the memory budget that samples and parts may take between tiles."""
+
+Item = tuple[str, Index]
+"""The name of an array and the index of a tile in it."""
+
+
+class Shelf(Protocol):
+    """Where tiles go: a store on disk, or memory."""
+
+    @property
+    def arrays(self) -> dict[str, TileArray]:
+        """Name -> form."""
+        ...
+
+    def has(self, name: str, index: Index) -> bool:
+        """Whether a tile is there."""
+        ...
+
+    def get(self, name: str, index: Index) -> Tensor:
+        """A tile."""
+        ...
+
+    def put(self, name: str, index: Index, tile: Tensor) -> Any:
+        """Keeps a tile, or gives what `accept` will keep."""
+        ...
+
+    def accept(self, receipt: Any) -> None:
+        """Takes what `put` gave, where the matrix was asked for."""
+        ...
+
+    def missing(self, name: str, wanted: list[Index]) -> list[Index]:
+        """Which tiles are not there."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class Side:
+    """The samples of the rows ("x") or of the columns ("y")."""
+
+    source: Source
+    digests: list[str] | None
+    """Of every range, where samples are read anew each time and might have changed."""
+
+
+@dataclass(frozen=True, eq=False)
+class Work:
+    """Computes tiles. One that is done twice does no harm: it is found done, or comes out the same.
+
+    Workers get it once; then an item, the name of an array and the index of a tile, is all they are sent.
+    """
+
+    kernel: Kernel
+    sides: dict[str, Side]
+    tile: int
+    """Samples along the side of a tile."""
+    shelf: Shelf
+    device: torch.device
+    """Of the kernel."""
+    memory: int | None = None
+    """Bytes that the worker may use; None for a share of what is free."""
+
+    def __call__(self, item: Item) -> Any:
+        """Computes one tile and puts it on the shelf.
+
+        Raises:
+            NumericalError: the tile is not finite; with the samples.
+            InputError: samples that the kernel refuses; with their range.
+        """
+        name, (i, j) = item
+        if self.shelf.has(name, (i, j)):
+            return item
+        if name == GRAM:
+            where = self._range("x", i), self._range("y" if "y" in self.sides else "x", j)
+            tile = self._made(lambda: self._term.tile(self, *where), *where)
+        else:
+            part, _, side = name.rpartition("-")
+            where = (self._range(side, i),)
+            tile = self._made(lambda: self._parts[part](self, *where), *where)
+        return self.shelf.put(name, (i, j), tile)
+
+    def within(self, memory: int) -> "Work":
+        """The work of a worker that may use this memory."""
+        return replace(self, kernel=self.kernel.within(memory), memory=memory)
+
+    def samples(self, where: Range) -> Batch:
+        """The samples of a range; those of a data set are checked to be what they were."""
+        side = self.sides[where.side]
+        if side.digests is None:
+            return side.source.read(where.span)
+
+        def read() -> Batch:
+            batch = side.source.read(where.span)
+            assert side.digests is not None
+            check_range(batch, side.digests[where.i], where.span)
+            return batch
+
+        return self._cache.get(("samples", where.side, where.i), read)
+
+    def part(self, name: str, where: Range) -> Tensor:
+        """A part for a range of samples."""
+        array = f"{name}-{where.side}"
+        return self._cache.get((array, where.i), lambda: self.shelf.get(array, (where.i, 0)).to(self.device))
+
+    def __getstate__(self) -> dict:
+        # What was cached stays here.
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    @cached_property
+    def _term(self) -> Term:
+        return as_term(self.kernel)
+
+    @cached_property
+    def _parts(self) -> dict:
+        return dict(self._term.parts())
+
+    @cached_property
+    def _cache(self) -> BoundedCache:
+        return BoundedCache(int(CACHE_SHARE * memory_budget(self.memory)))
+
+    def _range(self, side: str, i: int) -> Range:
+        n = len(self.sides[side].source)
+        return Range(side, i, slice(i * self.tile, min((i + 1) * self.tile, n)))
+
+    def _made(self, make: Callable[[], Tensor], *where: Range) -> Tensor:
+        try:
+            tile = make()
+        except NumericalError as error:
+            raise explained(error, self.kernel, [(place, self.samples(place)) for place in where]) from error
+        except InputError as error:
+            ranges = " and ".join(f"{p.span.start} to {p.span.stop - 1} of {p.side}" for p in where)
+            raise InputError(f"samples {ranges}, counted from the first of them: {error}") from error
+        check_tile(tile, where)
+        return tile

@@ -1,0 +1,157 @@
+"""Work by a Dask cluster survives the death of workers, and its store the death of the scheduler."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+import tangentkit as tk
+from compute.toy_kernels import Gaussian, Linear, Witness
+from tangentkit.compute import gram, open_gram
+from tangentkit.compute.engines import Dask, EngineError
+from tangentkit.core.errors import NumericalError
+
+dask = pytest.importorskip("dask")
+distributed = pytest.importorskip(
+    "distributed", reason="Dask is not installed: pip install 'tangentkit[cluster]'"
+)
+
+LIMIT = 4 * 2**30
+"""Of a worker's memory, in bytes."""
+
+
+def samples(n: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture(scope="module")
+def client():
+    """Two processes of this machine."""
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, memory_limit=LIMIT, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def equal_files(a: Path, b: Path) -> bool:
+    def content(folder: Path) -> dict[str, bytes]:
+        return {str(p.relative_to(folder)): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+    return content(a) == content(b)
+
+
+def test_a_cluster_computes_the_same(client, tmp_path):
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)).double()
+    # A function of this test goes along, by value.
+    kernel = tk.TangentKernel(model, memory="200MB", forward=lambda m, x: 2 * m(x)) + Linear().normalized()
+    x, engine = samples(9), Dask(client)
+    expected = kernel(x)
+    stored = gram(kernel, x, store=tmp_path / "k", tile=4, engine=engine)
+    torch.testing.assert_close(stored.dense(), expected, rtol=1e-11, atol=1e-12)
+    held = gram(kernel, x, tile=4, engine=engine)
+    torch.testing.assert_close(held.dense(), expected, rtol=1e-11, atol=1e-12)
+    assert client.run(lambda dask_worker: [n for n in dask_worker.plugins if n.startswith("tangentkit")]) == {
+        address: [] for address in client.scheduler_info()["workers"]
+    }
+
+
+class Broken(Gaussian):
+    def __call__(self, x, y=None):
+        return super().__call__(x, y) / 0.0
+
+
+def test_an_error_on_a_worker_arrives_as_it_is(client, tmp_path):
+    with pytest.raises(NumericalError, match=r"samples \[0, 1\] of x"):
+        gram(Broken(), samples(4), store=tmp_path / "k", tile=2, engine=Dask(client))
+    assert not (tmp_path / "k" / "lock.json").exists()
+
+
+def test_a_worker_killed_in_the_middle_costs_nothing_but_time(client, tmp_path):
+    kernel, x = Linear().normalized() + Gaussian(delay=0.05), samples(40)
+    gram(kernel, x, store=tmp_path / "whole", tile=4)
+    pids = list(client.run(os.getpid).values())
+    killed = []
+
+    def kill_one(stage: str, done: int, total: int) -> None:
+        if stage == "gram" and done == total // 3 and not killed:
+            killed.append(pids[0])
+            os.kill(pids[0], signal.SIGKILL)
+
+    gram(kernel, x, store=tmp_path / "k", tile=4, engine=Dask(client), progress=kill_one)
+    assert killed
+    assert equal_files(tmp_path / "k", tmp_path / "whole")
+
+
+def test_the_scheduler_dies_and_the_store_goes_on(tmp_path):
+    file = tmp_path / "scheduler.json"
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "DASK_DISTRIBUTED__COMM__RETRY__COUNT": "0"}
+    environment["PYTHONPATH"] = str(Path(__file__).resolve().parent.parent)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment, "cwd": tmp_path}
+    addresses = ["--host", "127.0.0.1", "--port", "0", "--dashboard-address", ":0"]
+    options = ["--no-nanny", "--nthreads", "1", "--no-dashboard", "--death-timeout", "60"]
+    scheduler, worker = (
+        subprocess.Popen([sys.executable, "-m", module, "--scheduler-file", str(file), *more], **quiet)
+        for module, more in (
+            ("distributed.cli.dask_scheduler", addresses),
+            ("distributed.cli.dask_worker", options),
+        )
+    )
+    kernel, x = Gaussian(delay=0.05), samples(40)
+    gram(kernel, x, store=tmp_path / "whole", tile=4)
+    try:
+        deadline = time.monotonic() + 60
+        while not file.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+
+        def kill_it(stage: str, done: int, total: int) -> None:
+            if done == total // 3:
+                scheduler.kill()
+
+        with pytest.raises(EngineError, match=r"scheduler at .* is gone"):
+            gram(kernel, x, store=tmp_path / "k", tile=4, engine=Dask(str(file)), progress=kill_it)
+    finally:
+        for process in (scheduler, worker):
+            process.kill()
+            process.wait()
+    done = len(list((tmp_path / "k" / "gram" / "c").glob("*/*")))
+    assert 0 < done < 55
+    G = gram(kernel, x, store=tmp_path / "k")
+    assert equal_files(tmp_path / "k", tmp_path / "whole")
+    torch.testing.assert_close(G.dense(), kernel(x))
+
+
+def test_no_scheduler_is_an_error_that_says_where():
+    with (
+        dask.config.set({"distributed.comm.timeouts.connect": "500ms"}),
+        pytest.raises(EngineError, match=r"tcp://127.0.0.1:9"),
+    ):
+        list(Dask("tcp://127.0.0.1:9").map(abs, [1]))
+
+
+def test_workers_get_the_model_once_and_the_memory_that_is_theirs(client, tmp_path):
+    log = tmp_path / "log"
+    kernel = Witness(log=str(log))
+    # The kernel of a cosine has two stages: a diagonal, then tiles.
+    gram(kernel.normalized(), samples(12), store=tmp_path / "k", tile=2, engine=Dask(client))
+    lines = log.read_text().splitlines()
+    received = [line for line in lines if line.startswith("received")]
+    assert len(received) == len(set(received)) <= 2
+    here = [line for line in lines if line == "memory None"]  # the look at the first sample, in this process
+    there = [line for line in lines if line == f"memory {LIMIT // 4}"]
+    assert len(there) == 21
+    assert len(lines) == len(received) + len(here) + len(there)
+
+
+def test_without_an_address_processes_of_this_machine_are_started_and_ended(tmp_path):
+    gram(Gaussian(), samples(4), store=tmp_path / "k", tile=2, engine=Dask(workers=1))
+    torch.testing.assert_close(open_gram(tmp_path / "k").dense(), Gaussian()(samples(4)))

@@ -1,0 +1,250 @@
+"""A Gram matrix is what the kernel gives, whoever computes it and wherever it is kept."""
+
+import numpy as np
+import pytest
+import torch
+import zarr
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+import tangentkit as tk
+from compute.toy_kernels import Blocks, Counted, CountedFeatures, Gaussian, Linear
+from tangentkit.compute import engines, gram, open_gram
+from tangentkit.core.errors import BudgetError, DataError, InputError, NumericalError
+from tangentkit.core.seeds import Key
+from tangentkit.linalg import CG, DenseOperator, hutchinson_trace, solve, spectrum
+
+MODEL = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)).double()
+BETWEEN = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
+KERNELS = {
+    "gaussian": Gaussian(),
+    "features": Linear(),
+    "blocks": Blocks(BETWEEN),
+    "normalized": Linear().normalized(),
+    "normalized blocks": Blocks(BETWEEN).normalized(),
+    "sum": 2.0 * Gaussian() + Linear().normalized() + Linear(),
+    "cast": Linear().to(torch.float32),
+    "trace": tk.TangentKernel(MODEL),
+    "full": tk.TangentKernel(MODEL, "full"),
+    "pseudo": tk.TangentKernel(MODEL, "pseudo"),
+    "one output": tk.TangentKernel(MODEL, 1),
+    "conjugate": tk.ConjugateKernel(MODEL, bias=True),
+    "embedding": tk.EmbeddingKernel(MODEL).normalized(),
+    "monte carlo": tk.MonteCarloKernel(lambda: nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1)).double(), 2),
+}
+
+
+def samples(n: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def matrix(kernel, x, y=None) -> torch.Tensor:
+    k = kernel(x, y)
+    return k.flatten(2).flatten(0, 1) if k.ndim == 4 else k
+
+
+def close(a: torch.Tensor, b: torch.Tensor) -> None:
+    torch.testing.assert_close(a, b, rtol=1e-5 if a.dtype == torch.float32 else 1e-11, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("where", ["memory", "tiles", "threads", "store", "store by threads"])
+@pytest.mark.parametrize("square", [True, False])
+def test_every_kernel_everywhere(name, where, square, tmp_path):
+    kernel, x = KERNELS[name], samples(7)
+    y = None if square else samples(5, 1)
+    options = {
+        "memory": {},
+        "tiles": {"tile": 3},
+        "threads": {"tile": 2, "engine": engines.Threads(3)},
+        "store": {"tile": 3, "store": tmp_path / "k.zarr"},
+        "store by threads": {"tile": 2, "store": tmp_path / "k.zarr", "engine": engines.Threads(3)},
+    }[where]
+    G = gram(kernel, x, y, **options)
+    expected = matrix(kernel, x, y)
+    assert G.shape == tuple(expected.shape)
+    assert G.symmetric == square
+    close(G.dense(), expected)
+    close(G[1:4, 2:5], expected[1:4, 2:5])
+    close(G.diagonal(), expected.diagonal())
+    v = torch.arange(expected.shape[1] * 2, dtype=expected.dtype).reshape(-1, 2)
+    close(G @ v, expected @ v)
+    if "store" in options:
+        close(open_gram(options["store"]).dense(), expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 12), st.booleans(), st.data())
+def test_any_size_any_tile(tmp_path_factory, n, m, tile, square, data):
+    kernel = data.draw(st.sampled_from([Gaussian(), Linear().normalized(), Blocks(BETWEEN)]))
+    x, y = samples(n), None if square else samples(m, 1)
+    expected = matrix(kernel, x, y)
+    folder = tmp_path_factory.mktemp("any") / "k"
+    G = gram(kernel, x, y, store=folder, tile=tile)
+    close(G.dense(), expected)
+    rows = sorted(data.draw(st.tuples(*[st.integers(0, expected.shape[0])] * 2)))
+    cols = sorted(data.draw(st.tuples(*[st.integers(0, expected.shape[1])] * 2)))
+    close(G[rows[0] : rows[1], cols[0] : cols[1]], expected[rows[0] : rows[1], cols[0] : cols[1]])
+
+
+def test_half_of_a_symmetric_matrix_is_computed(tmp_path):
+    kernel = Counted(Gaussian())
+    gram(kernel, samples(10), store=tmp_path / "k", tile=2)
+    tiles = [call for call in kernel._calls if call[0] == "tile"]
+    assert len(tiles) == 5 * 6 // 2
+    assert len(list((tmp_path / "k" / "gram" / "c").glob("*/*"))) == len(tiles)
+
+
+def test_features_are_computed_once(tmp_path):
+    kernel = CountedFeatures(Linear())
+    gram(kernel, samples(10), samples(4, 1), store=tmp_path / "k", tile=2)
+    calls = [n for what, n, _ in kernel._calls if what == "features" and n > 1]
+    assert sum(calls) == 14
+    assert not any(what == "tile" for what, _, _ in kernel._calls)
+
+
+def test_the_diagonal_of_a_normalized_kernel_is_computed_once(tmp_path):
+    kernel = Counted(Gaussian())
+    gram(kernel.normalized(), samples(10), store=tmp_path / "k", tile=2)
+    assert sum(n for what, n, _ in kernel._calls if what == "diag" and n > 1) == 10
+
+
+def test_a_second_call_computes_nothing(tmp_path):
+    kernel = Counted(Gaussian())
+    first = gram(kernel, samples(9), store=tmp_path / "k", tile=4)
+    done = len([c for c in kernel._calls if c[0] == "tile"])
+    second = gram(kernel, samples(9), store=tmp_path / "k")
+    assert len([c for c in kernel._calls if c[0] == "tile"]) == done
+    assert torch.equal(first.dense(), second.dense())
+
+
+def test_zarr_reads_the_same_numbers(tmp_path):
+    x = samples(7)
+    G = gram(Linear(), x, samples(5, 1), store=tmp_path / "k", tile=3)
+    group = zarr.open_group(str(tmp_path / "k"), mode="r")
+    assert np.array_equal(np.asarray(group["gram"]), G.dense().numpy())
+    assert np.array_equal(np.asarray(group["features-x"]), x.numpy())
+    assert np.isnan(group["gram"].fill_value)
+
+
+def test_a_tile_of_zeros_counts_as_written(tmp_path):
+    kernel, x = Counted(Gaussian()), samples(4)
+    x[2:] += 1e3  # far from the others: exp underflows to zero
+    G = gram(kernel, x, store=tmp_path / "k", tile=2)
+    assert torch.equal(G[:2, 2:], torch.zeros(2, 2, dtype=torch.float64))
+    calls = len(kernel._calls)
+    gram(kernel, x, store=tmp_path / "k")
+    assert [c for c in kernel._calls[calls:] if c[0] == "tile"] == []
+
+
+def test_solvers_spectra_and_estimates_read_the_store(tmp_path):
+    x = samples(60)
+    G = gram(Gaussian(), x, store=tmp_path / "k", tile=16)
+    K = matrix(Gaussian(), x)
+    y = torch.sin(x[:, 0])
+    # A budget below the matrix: nothing may hold it whole.
+    found = solve(G, y, ridge=0.1, method=CG(rtol=1e-10, memory=K.nbytes // 2))
+    assert found.converged
+    assert (K @ found.value + 0.1 * found.value - y).norm() < 1e-9 * y.norm()
+    values = spectrum(G, top=3, memory=K.nbytes // 2).values
+    close(values, torch.linalg.eigvalsh(K).flip(0)[:3])
+    guess = hutchinson_trace(G, samples=200, key=Key(0))
+    assert abs(float(guess.value) - float(K.trace())) < 6 * float(guess.error)
+
+
+def test_dense_refuses_beyond_the_budget_with_the_bytes(tmp_path):
+    G = gram(Gaussian(), samples(20), store=tmp_path / "k", tile=8)
+    with pytest.raises(BudgetError, match=str(20 * 20 * 8)):
+        G.dense(memory=20 * 20 * 8 - 1)
+
+
+def test_memory_refuses_what_does_not_fit(monkeypatch):
+    monkeypatch.setattr("tangentkit.core.memory.free_bytes", lambda *_: 4 * 1000)
+    with pytest.raises(BudgetError, match=r"3200 bytes.*store="):
+        gram(Gaussian(), samples(20))
+
+
+def test_progress_counts_every_tile(tmp_path):
+    heard = []
+    kernel = Linear().normalized()
+    gram(kernel, samples(5), store=tmp_path / "k", tile=2, progress=lambda *news: heard.append(news))
+    stages = {stage: total for stage, _, total in heard}
+    assert stages == {"features-b-x": 3, "scales-x": 3, "gram": 6}
+    assert all((stage, total, total) in heard for stage, total in stages.items())
+
+
+@pytest.mark.parametrize("tile", [0, -3])
+def test_bad_tile_sizes_are_refused(tile):
+    with pytest.raises(InputError, match="tile"):
+        gram(Gaussian(), samples(3), tile=tile)
+
+
+def test_half_precision_is_refused_with_a_way_out():
+    with pytest.raises(InputError, match="float32"):
+        gram(Linear().to(torch.float16), samples(3))
+
+
+class Broken(Gaussian):
+    """NaN for samples whose first coordinate is above 100."""
+
+    def __call__(self, x, y=None):
+        y = x if y is None else y
+        bad = (x[:, None, 0] > 100) | (y[None, :, 0] > 100)
+        return super().__call__(x, y).masked_fill(bad, torch.nan)
+
+
+class BrokenPair(Gaussian):
+    """NaN for one pair of samples."""
+
+    def __call__(self, x, y=None):
+        y = x if y is None else y
+        return super().__call__(x, y).masked_fill((x[:, None, 0] == 200) & (y[None, :, 0] == 300), torch.nan)
+
+
+@pytest.mark.parametrize("engine", [engines.Serial(), engines.Threads(2)])
+def test_tiles_that_are_not_finite_are_refused_with_the_samples(tmp_path, engine):
+    x = samples(9)
+    x[5, 0] = 101
+    with pytest.raises(NumericalError, match=r"samples \[5\] of x"):
+        gram(Broken(), x, store=tmp_path / "k", tile=3, engine=engine)
+    with pytest.raises(DataError, match="not complete"):
+        open_gram(tmp_path / "k")
+    x[5, 0], x[7, 0] = 200, 300
+    with pytest.raises(NumericalError, match=r"samples 5 of x and 7 of x"):
+        gram(BrokenPair(), x, store=tmp_path / "pair", tile=3, engine=engine)
+
+
+def test_a_kernel_that_refuses_its_own_result_is_asked_which_samples(tmp_path):
+    class Root(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(3, dtype=torch.float64))
+
+        def forward(self, x):
+            # The square root has an infinite slope at zero.
+            return (x @ self.weight).abs().sqrt()[:, None]
+
+    x = samples(8)
+    x[6] = torch.tensor([1.0, -1.0, 0.0])
+    with pytest.raises(NumericalError, match=r"samples \[6\] of x"):
+        gram(tk.TangentKernel(Root()), x, store=tmp_path / "k", tile=3)
+
+
+def test_zeros_on_the_diagonal_of_a_normalized_kernel_are_named(tmp_path):
+    x = samples(8)
+    x[6] = 0
+    with pytest.raises(NumericalError, match=r"samples \[6\] of x"):
+        gram(Linear().normalized(), x, store=tmp_path / "k", tile=4)
+
+
+def test_inputs_that_are_not_finite_are_placed(tmp_path):
+    x = samples(8)
+    x[6, 0] = torch.nan
+    with pytest.raises(InputError, match=r"samples 4 to 7 of x.*\[2\]"):
+        gram(tk.ConjugateKernel(MODEL), x, store=tmp_path / "k", tile=4)
+
+
+def test_in_memory_it_is_a_plain_matrix():
+    G = gram(Gaussian(), samples(4))
+    assert isinstance(G, DenseOperator)

@@ -1,0 +1,172 @@
+"""Data sets read by ranges give the same matrices as tensors, and betray it when they change."""
+
+import numpy as np
+import pytest
+import torch
+import zarr
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+
+import tangentkit as tk
+from compute.toy_kernels import Gaussian, Linear
+from tangentkit.compute import Samples, gram
+from tangentkit.compute.sources import as_source, identify_samples
+from tangentkit.core.errors import DataError, InputError
+
+
+def numbers(n: int = 9) -> torch.Tensor:
+    return torch.randn(n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+
+
+class Plain(Dataset):
+    """A map-style data set; it notes the most samples that were read at once."""
+
+    def __init__(self, x: torch.Tensor):
+        self.x = x
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i: int):
+        return self.x[i]
+
+
+class Labeled(Plain):
+    def __getitem__(self, i: int):
+        return self.x[i], i
+
+
+class InBatches(Plain):
+    def __getitems__(self, rows: list[int]):
+        return [self.x[i] for i in rows]
+
+
+def forms(tmp_path):
+    x = numbers()
+    mapped = np.memmap(tmp_path / "x", dtype="f8", mode="w+", shape=(9, 3))
+    mapped[:] = x.numpy()
+    array = zarr.create_array(str(tmp_path / "x.zarr"), shape=(9, 3), chunks=(2, 3), dtype="f8")
+    array[:] = x.numpy()
+    return {
+        "tensor": x,
+        "array": x.numpy(),
+        "map-style": Plain(x),
+        "in batches": InBatches(x),
+        "labeled": Samples(Labeled(x), inputs=lambda batch: batch[0]),
+        "tensor data set": Samples(TensorDataset(x, x), inputs=lambda batch: batch[0]),
+        "memory map": np.memmap(tmp_path / "x", dtype="f8", mode="r", shape=(9, 3)),
+        "zarr": array,
+    }
+
+
+def test_every_form_of_data_gives_the_same_matrix_and_is_the_same_data(tmp_path):
+    kernel = Linear().normalized() + Gaussian()
+    expected = kernel(numbers())
+    for name, form in forms(tmp_path).items():
+        # One store for all: it would refuse other data.
+        G = gram(kernel, form, store=tmp_path / "k.zarr", tile=4)
+        torch.testing.assert_close(G.dense(), expected, msg=name)
+        torch.testing.assert_close(gram(kernel, form).dense(), expected, msg=name)
+
+
+def test_a_pytree_of_data(tmp_path):
+    model = nn.Bilinear(3, 3, 2).double()
+    kernel = tk.TangentKernel(model)
+    x = numbers()
+    pairs = TensorDataset(x, x.flip(0))
+    G = gram(kernel, Samples(pairs, inputs=tuple), store=tmp_path / "k", tile=4)
+    torch.testing.assert_close(G.dense(), kernel((x, x.flip(0))))
+
+
+def test_no_more_than_a_tile_is_read_at_once(tmp_path):
+    class Ranges:
+        most = 0
+
+        def __len__(self):
+            return 50
+
+        def __getitem__(self, span: slice):
+            self.most = max(self.most, span.stop - span.start)
+            return numbers(50)[span]
+
+    data = Ranges()
+    source = Samples(data)
+    source.hashes()
+    data.most = 0
+    gram(Gaussian(), source, store=tmp_path / "k", tile=7)
+    assert data.most == 7
+
+
+def test_hashes_are_taken_once():
+    class Counting(Plain):
+        reads = 0
+
+        def __getitem__(self, i: int):
+            self.reads += 1
+            return super().__getitem__(i)
+
+    data = Counting(numbers())
+    source = Samples(data)
+    first = identify_samples(source)
+    reads = data.reads
+    assert identify_samples(source) == first
+    assert data.reads == reads + 1  # the form of the first sample
+
+
+def test_data_that_change_between_two_readings_are_an_error(tmp_path):
+    class Augmented(Plain):
+        def __getitem__(self, i: int):
+            return self.x[i] + torch.randn(3)
+
+    with pytest.raises(DataError, match=r"samples 0 to 3 have changed"):
+        gram(Gaussian(), Augmented(numbers()), store=tmp_path / "k", tile=4)
+
+
+def test_data_of_the_wrong_length_are_an_error():
+    class Short(Plain):
+        def __len__(self):
+            return 20
+
+        def __getitems__(self, rows):
+            return [self.x[i] for i in rows if i < 9]
+
+    with pytest.raises(DataError, match="expected 20 samples, got 9"):
+        identify_samples(Samples(Short(numbers())))
+
+
+@pytest.mark.parametrize("bad", [object(), 3, TensorDataset(torch.zeros(0, 3)), [], "text"])
+def test_what_is_no_data_is_refused(bad):
+    with pytest.raises(InputError):
+        as_source(bad)
+
+
+def test_a_stream_is_refused():
+    class Stream(IterableDataset):
+        def __iter__(self):
+            return iter([])
+
+    with pytest.raises(InputError, match="ranges"):
+        Samples(Stream())
+
+
+def test_data_of_the_registry_point_to_their_inputs():
+    data = tk.data.load("fashion-mini", "train", limit=10)
+    with pytest.raises(InputError, match=r"\.inputs"):
+        as_source(data)
+
+
+@given(st.permutations(range(6)))
+def test_order_and_content_are_told_apart(order):
+    x = numbers(6)
+    first, second = identify_samples(as_source(x)), identify_samples(as_source(x[list(order)]))
+    assert first["content"] == second["content"]
+    assert (first["order"] == second["order"]) == (list(order) == sorted(order))
+
+
+def test_a_copied_sample_is_not_another():
+    x = numbers(4)
+    y = x.clone()
+    y[1] = x[0]
+    assert identify_samples(as_source(x))["content"] != identify_samples(as_source(y))["content"]
