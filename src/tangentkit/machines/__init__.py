@@ -1,1 +1,23 @@
-"""Kernel regressors and classifiers, training dynamics: to come."""
+"""Kernel machines: regressors and classifiers for any kernel, as scikit-learn estimators; training dynamics.
+
+`KernelRegression`, `NystromRegression` (many samples), `KernelLogistic` and `KernelGLM` take a kernel of this
+library, a function k(x, y), features, or a kernel matrix. `Dynamics` and `InfiniteEnsemble` predict training itself.
+"""
+
+from tangentkit.machines.descents import GradientDescent as GradientDescent
+from tangentkit.machines.descents import GradientFlow as GradientFlow
+from tangentkit.machines.descents import HeavyBall as HeavyBall
+from tangentkit.machines.descents import MomentumFlow as MomentumFlow
+from tangentkit.machines.descents import Nesterov as Nesterov
+from tangentkit.machines.dynamics import Dynamics as Dynamics
+from tangentkit.machines.dynamics import gradient_flow as gradient_flow
+from tangentkit.machines.dynamics import max_learning_rate as max_learning_rate
+from tangentkit.machines.ensemble import InfiniteEnsemble as InfiniteEnsemble
+from tangentkit.machines.ensemble import KernelBlocks as KernelBlocks
+from tangentkit.machines.glm import KernelGLM as KernelGLM
+from tangentkit.machines.logistic import KernelLogistic as KernelLogistic
+from tangentkit.machines.minimizers import LBFGS as LBFGS
+from tangentkit.machines.minimizers import SGD as SGD
+from tangentkit.machines.minimizers import Adam as Adam
+from tangentkit.machines.nystrom import NystromRegression as NystromRegression
+from tangentkit.machines.regression import KernelRegression as KernelRegression

@@ -1,0 +1,332 @@
+"""Fits: the ways to solve a kernel regression, each with what can be asked of it afterwards.
+
+All work on the weighted system (K̂ + ridge I) α̂ = ŷ with K̂ = W^(1/2) K W^(1/2), ŷ = W^(1/2) y; the coefficients are
+then α = W^(1/2) α̂. With features, K̂ = Φ̂ Φ̂ᵀ and Φ̂ = W^(1/2) Φ, the unknowns are γ = Φ̂ᵀ α̂ instead.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tangentkit.core.errors import InputError, NumericalError
+from tangentkit.linalg import Operator
+from tangentkit.linalg.checks import rounding
+from tangentkit.linalg.operator import Memory, TransformedOperator
+from tangentkit.linalg.solution import Method, relative_residuals
+from tangentkit.linalg.spans import spans
+from tangentkit.machines.decomposition import (
+    Decomposition,
+    decompose,
+    decompose_features,
+    divide_blocks,
+    largest_ratio,
+)
+
+
+@dataclass(frozen=True)
+class Fit(ABC):
+    """A solved kernel regression."""
+
+    coefficients: Float[Tensor, "n q"]
+    """α̂ of the samples, or γ of the features where `is_primal`."""
+    ridge: float
+    residual: float
+    """‖(K̂ + ridge I) α̂ - ŷ‖ / ‖ŷ‖; of features ‖Φ̂ γ - ŷ‖ / ‖ŷ‖."""
+    message: str
+    """What the solver has to say."""
+    converged: bool = field(default=True, kw_only=True)
+    steps: int = field(default=0, kw_only=True)
+
+    is_primal = False
+
+    @abstractmethod
+    def halves(self, k: Float[Tensor, "n m"]) -> tuple[Float[Tensor, "r m"], Float[Tensor, "r m"]]:
+        """A and B with Aᵀ B = k̂ᵀ (K̂ + ridge I)⁺ k̂, what the training samples explain of the prior covariance.
+
+        Args:
+            k: k̂(X, Z), weighted; of a primal fit the features of Z as columns.
+        """
+
+    def leave_one_out(self, Y: Float[Tensor, "nc q"], *, blocks: int) -> Float[Tensor, "nc q"]:  # noqa: ARG002
+        """The weighted errors ŷ_i - √w_i f_(-i)(x_i) of fits without sample i, without fitting again."""
+        raise InputError(
+            "no leave-one-out errors",
+            expected="a solver that keeps a decomposition",
+            got=type(self).__name__,
+            hint='solver="cholesky", "eigh", or "features"',
+        )
+
+
+@dataclass(frozen=True)
+class CholeskyFit(Fit):
+    """K̂ + ridge I = L Lᵀ."""
+
+    factor: Float[Tensor, "n n"]
+    """L."""
+
+    def halves(self, k: Float[Tensor, "n m"]) -> tuple[Tensor, Tensor]:
+        """L⁻¹ k̂, twice."""
+        half = torch.linalg.solve_triangular(self.factor, k, upper=False)
+        return half, half
+
+    def leave_one_out(self, Y: Float[Tensor, "nc q"], *, blocks: int) -> Float[Tensor, "nc q"]:  # noqa: ARG002
+        """α̂_i / (K̂ + ridge I)⁻¹_ii."""
+        inverse = torch.cholesky_inverse(self.factor)
+        n = len(inverse) // blocks
+        M = inverse.view(n, blocks, n, blocks).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
+        return divide_blocks(self.coefficients, M)
+
+
+@dataclass(frozen=True)
+class DecomposedFit(Fit):
+    """K̂ = U diag(λ) Uᵀ, eigenvalues up to a cut-off left out: the fit of least norm."""
+
+    parts: Decomposition
+
+    def halves(self, k: Float[Tensor, "n m"]) -> tuple[Tensor, Tensor]:
+        """(λ + ridge)^(-1/2) Uᵀ k̂, with signs where an eigenvalue is negative."""
+        half = self.parts.vectors.T @ k
+        gains = self.parts.gains(self.ridge)[:, None]
+        if self.ridge == 0 or self.parts.is_complete:
+            return half, gains * half
+        outside = k - self.parts.vectors @ half
+        return torch.cat([half, k]), torch.cat([gains * half, outside / self.ridge])
+
+    def leave_one_out(self, Y: Float[Tensor, "nc q"], *, blocks: int) -> Float[Tensor, "nc q"]:
+        """From the decomposition."""
+        return self.parts.leave_one_out(Y, ridge=self.ridge, blocks=blocks)
+
+    def with_ridge(self, ridge: float, Y: Float[Tensor, "n q"]) -> "DecomposedFit":
+        """The fit with another ridge, from the same decomposition."""
+        solve = self.parts.primal if self.is_primal else self.parts.dual
+        # Of the samples' equations only what lies outside the eigenvectors is left, and with a ridge nothing.
+        residual = (
+            self.parts.misfit(Y, ridge=ridge)
+            if self.is_primal
+            else self.parts.misfit(Y, ridge=0.0) * (ridge == 0)
+        )
+        return replace(self, coefficients=solve(Y, ridge=ridge), ridge=ridge, residual=residual)
+
+
+@dataclass(frozen=True)
+class FeaturesFit(DecomposedFit):
+    """Φ̂ = U diag(s) Vᵀ: least squares on features, in which no condition number is squared."""
+
+    is_primal = True
+
+    def halves(self, k: Float[Tensor, "d m"]) -> tuple[Tensor, Tensor]:
+        """√(s² / (s² + ridge)) Vᵀ φ, twice."""
+        assert self.parts.directions is not None
+        shares = self.parts.values * self.parts.gains(self.ridge)
+        half = shares.sqrt()[:, None] * (self.parts.directions.T @ k)
+        return half, half
+
+
+@dataclass(frozen=True)
+class NormalFit(Fit):
+    """Φ̂ᵀ Φ̂ + ridge I = L Lᵀ, summed over blocks of samples: for more samples than fit twice."""
+
+    factor: Float[Tensor, "d d"]
+
+    is_primal = True
+
+    def halves(self, k: Float[Tensor, "d m"]) -> tuple[Tensor, Tensor]:
+        """φ and φ - ridge (L Lᵀ)⁻¹ φ."""
+        return k, k - self.ridge * torch.cholesky_solve(k, self.factor)
+
+
+@dataclass(frozen=True)
+class IterativeFit(Fit):
+    """A fit by products with K̂ alone."""
+
+    operator: Operator
+    method: Method
+
+    def halves(self, k: Float[Tensor, "n m"]) -> tuple[Tensor, Tensor]:
+        """k̂ and (K̂ + ridge I)⁻¹ k̂, by another run of the method.
+
+        Raises:
+            NumericalError: it did not converge.
+        """
+        solution = self.method.solve(self.operator, k, ridge=self.ridge)
+        if not solution.converged:
+            raise NumericalError(f"no posterior variance: {solution.message}")
+        return k, solution.value
+
+
+@dataclass(frozen=True)
+class CoefficientsOnly(Fit):
+    """A fit of which nothing but the coefficients was kept."""
+
+    is_primal: bool  # pyright: ignore[reportIncompatibleVariableOverride]
+
+    @classmethod
+    def of(cls, fit: Fit) -> "CoefficientsOnly":
+        """What is left of a fit."""
+        return cls(
+            fit.coefficients,
+            fit.ridge,
+            fit.residual,
+            fit.message,
+            fit.is_primal,
+            converged=fit.converged,
+            steps=fit.steps,
+        )
+
+    def halves(self, k: Float[Tensor, "n m"]) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        """Not to be had.
+
+        Raises:
+            InputError: always.
+        """
+        raise InputError(
+            "a portable machine kept no decomposition",
+            expected="predictions without deviations",
+            hint="the machine it came from",
+        )
+
+
+class WeightedOperator(TransformedOperator):
+    """diag(r) K diag(r) of an operator K.
+
+    Args:
+        base: K.
+        roots: r.
+    """
+
+    def __init__(self, base: Operator, roots: Float[Tensor, " n"]) -> None:
+        super().__init__(base)
+        self.roots = roots
+
+    def block(self, rows: slice, cols: slice) -> Float[Tensor, "n m"]:
+        """The block of the base, weighted."""
+        return self.roots[rows, None] * self.base.block(rows, cols) * self.roots[cols]
+
+    def _product(self, V: Float[Tensor, "m c"], memory: Memory) -> Float[Tensor, "n c"]:
+        return self.roots[:, None] * self.base.product(self.roots[:, None] * V, memory=memory)
+
+    def _diagonal(self, memory: Memory) -> Float[Tensor, " r"]:
+        return self.roots.square() * self.base.diagonal(memory=memory)
+
+
+def fit_cholesky(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float) -> CholeskyFit:
+    """By Cholesky, without jitter: a ridge is for the caller to choose.
+
+    Raises:
+        NumericalError: K + ridge I is not positive definite; with the smallest eigenvalue and a ridge that would do.
+    """
+    fit = attempt_cholesky(K, Y, ridge=ridge)
+    if fit is None:
+        raise not_positive(K.dense(K.nbytes), ridge=ridge, hint='solver="eigh" for the pseudo-inverse')
+    return fit
+
+
+def attempt_cholesky(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float) -> CholeskyFit | None:
+    """By Cholesky, or None where K + ridge I is not positive definite to working precision."""
+    shifted = K.shift(ridge) if ridge else K
+    factor, failed = torch.linalg.cholesky_ex(shifted.dense(K.nbytes))
+    if failed:
+        return None
+    alpha = torch.cholesky_solve(Y, factor)
+    residual = float(relative_residuals(shifted, alpha, Y).max())
+    # The method is stable: a residual that can be seen tells of the matrix. A NaN is no convergence.
+    converged = residual <= rounding(Y.dtype) ** 0.5
+    trouble = (
+        "" if converged else ", but K is singular to working precision; try a ridge, float64 or solver='eigh'"
+    )
+    return CholeskyFit(
+        alpha, ridge, residual, f"residual {residual:.1e}{trouble}", factor, converged=converged
+    )
+
+
+def not_positive(matrix: Float[Tensor, "n n"], *, ridge: float, hint: str) -> NumericalError:
+    """The error that names the smallest eigenvalue and a ridge that would do."""
+    values = torch.linalg.eigvalsh(matrix)
+    smallest, largest = float(values[0]), float(values.abs().max())
+    enough = 2 * max(-smallest, 0.0) + 10 * len(values) * torch.finfo(matrix.dtype).eps * largest
+    return NumericalError(
+        "the kernel matrix is not positive definite",
+        expected=f"a smallest eigenvalue above -ridge = {-ridge:.3g}",
+        got=f"{smallest:.3g} (largest {largest:.3g})",
+        hint=f"ridge={enough:.3g}, or {hint}",
+    )
+
+
+def fit_eigen(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float, cutoff: float | None) -> DecomposedFit:
+    """By the pseudo-inverse: of all fits with the least residual, the one of least norm."""
+    parts = decompose(K.dense(K.nbytes), cutoff=cutoff)
+    alpha = parts.dual(Y, ridge=ridge)
+    residual = float(relative_residuals(K.shift(ridge) if ridge else K, alpha, Y).max())
+    message = f"solved on {len(parts.values)} of {K.shape[0]} eigenvectors"
+    return DecomposedFit(alpha, ridge, residual, message, parts)
+
+
+def fit_features(
+    Phi: Float[Tensor, "n d"], Y: Float[Tensor, "n q"], *, ridge: float, cutoff: float | None
+) -> FeaturesFit:
+    """By QR and SVD of the features."""
+    parts = decompose_features(Phi, cutoff=cutoff)
+    gamma = parts.primal(Y, ridge=ridge)
+    message = f"solved on {len(parts.values)} of {min(Phi.shape)} singular vectors"
+    return FeaturesFit(gamma, ridge, largest_ratio(Phi @ gamma - Y, Y), message, parts)
+
+
+def fit_normal(
+    Phi: Float[Tensor, "n d"], Y: Float[Tensor, "n q"], *, ridge: float, weights: Float[Tensor, " n"] | None
+) -> NormalFit:
+    """By the normal equations, summed in float64 over blocks of samples; Φ is read once and not copied.
+
+    Raises:
+        NumericalError: Φᵀ Φ + ridge I is singular to working precision.
+    """
+    d = Phi.shape[1]
+    strips = ((rows, Phi[rows]) for rows in spans(len(Phi), ROWS))
+    A, B = normal_equations(strips, Y, weights)
+    factor, failed = torch.linalg.cholesky_ex(A.diagonal_scatter(A.diagonal() + ridge))
+    if failed:
+        raise not_positive(A.to(Phi), ridge=ridge, hint='solver="features" for the pseudo-inverse')
+    gamma = torch.cholesky_solve(B, factor).to(Phi)
+    misfit = largest_ratio(Phi @ gamma - Y, Y)
+    return NormalFit(gamma, ridge, misfit, f"solved {d} normal equations", factor.to(Phi))
+
+
+def normal_equations(
+    strips: Iterable[tuple[slice, Float[Tensor, "b d"]]],
+    Y: Float[Tensor, "n q"],
+    weights: Float[Tensor, " n"] | None,
+) -> tuple[Float[Tensor, "d d"], Float[Tensor, "d q"]]:
+    """Φᵀ W Φ and Φᵀ W Y, summed in float64 over strips of rows of Φ; of the first one triangle is computed."""
+    A = B = torch.zeros(())
+    for rows, phi in strips:
+        if not A.ndim:
+            d = phi.shape[1]
+            A, B = (torch.zeros(d, q, dtype=torch.float64, device=phi.device) for q in (d, Y.shape[1]))
+        psi = phi if weights is None else weights[rows, None].to(phi) * phi
+        for cols in spans(len(A), COLUMNS):
+            A[cols, cols.start :] += psi[:, cols].T @ phi[:, cols.start :]
+        B += psi.T @ Y[rows].to(psi)
+    # Below the diagonal stands what is above it.
+    return A.triu_().add_(A.triu(1).T), B
+
+
+ROWS, COLUMNS = 16384, 512
+"""Samples and columns of one product: half of a symmetric matrix, at the speed of large products."""
+
+
+def fit_iteratively(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float, method: Method) -> IterativeFit:
+    """By a method that needs products only, such as conjugate gradients."""
+    solution = method.solve(K, Y, ridge=ridge)
+    return IterativeFit(
+        solution.value,
+        ridge,
+        solution.residual,
+        solution.message,
+        K,
+        method,
+        converged=solution.converged,
+        steps=solution.steps,
+    )

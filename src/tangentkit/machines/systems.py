@@ -1,0 +1,219 @@
+"""Systems: a weighted kernel regression before it is solved, and the solvers by name."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.core.memory import format_bytes, memory_budget
+from tangentkit.core.seeds import Key
+from tangentkit.linalg import (
+    CG,
+    Cholesky,
+    Eigen,
+    FactorOperator,
+    Nystrom,
+    Operator,
+    check_finite,
+    check_symmetric,
+)
+from tangentkit.linalg.checks import rounding
+from tangentkit.linalg.operator import Memory
+from tangentkit.linalg.solution import Method
+from tangentkit.machines.fits import (
+    Fit,
+    WeightedOperator,
+    attempt_cholesky,
+    fit_cholesky,
+    fit_eigen,
+    fit_features,
+    fit_iteratively,
+    fit_normal,
+    not_positive,
+)
+from tangentkit.machines.sources import Source
+
+NAMES = ("auto", "cholesky", "eigh", "cg", "features", "normal")
+FEW_FLOPS, MOST_FLOPS = 1e9, 5e10
+"""n d min(n, d) up to which a decomposition of features takes a moment, and beyond which it takes minutes."""
+MOST_NOISE = 1e-5
+"""Negative eigenvalues up to this share of the largest are rounding, such as of a kernel computed in float32."""
+
+
+@dataclass(frozen=True)
+class System:
+    """Σ_i w_i (y_i - f(x_i))² + ridge ‖f‖²_K, to be minimized."""
+
+    source: Source
+    X: Any
+    Y: Float[Tensor, "n c"]
+    weights: Float[Tensor, " n"] | None
+    """None where all are 1."""
+    ridge: float
+    cutoff: float | None
+    memory: Memory
+
+    @cached_property
+    def features(self) -> Float[Tensor, "n d"] | None:
+        """Φ, where the kernel has features."""
+        features = self.source.features(self.X)
+        if features is not None:
+            check_finite(features, "features")
+            self._check_rows(len(features))
+        return features
+
+    @cached_property
+    def gram(self) -> Operator:
+        """K, checked to be symmetric."""
+        K = self.source.gram(self.X, memory=self.memory)
+        check_symmetric(K)
+        self._check_rows(K.shape[0])
+        return K
+
+    def blocks(self, kind: Operator | Tensor) -> int:
+        """The rows of K, or of Φ, for every sample: more than one for a block kernel."""
+        return kind.shape[0] // len(self.Y)
+
+    def roots(self, kind: Operator | Tensor) -> Float[Tensor, " rows"] | None:
+        """√w of every row."""
+        if self.weights is None:
+            return None
+        return self.weights.sqrt().repeat_interleave(self.blocks(kind)).to(kind.device, kind.dtype)
+
+    def targets(self, kind: Operator | Tensor) -> Float[Tensor, "rows q"]:
+        """ŷ in the dtype of K or Φ: a column for every output, or a single one of a block kernel."""
+        return weigh(self.Y.reshape(kind.shape[0], -1).to(kind.device, kind.dtype), self.roots(kind))
+
+    def weighted_gram(self) -> Operator:
+        """K̂."""
+        K, roots = self.gram, self.roots(self.gram)
+        return K if roots is None else WeightedOperator(K, roots)
+
+    def budget(self) -> int:
+        """The bytes that matrices may take."""
+        return memory_budget(self.memory, device=self.Y.device)
+
+    def _check_rows(self, rows: int) -> None:
+        n, c = self.Y.shape
+        if rows not in (n, n * c):
+            raise InputError(
+                "targets do not match the samples",
+                expected=f"shape ({rows},) or ({rows}, c), or (n, c) with n * c = {rows} for a kernel of c outputs",
+                got=(n, c),
+            )
+
+
+@dataclass(frozen=True)
+class Solved:
+    """A fit, by which solver and why."""
+
+    solver: str
+    reason: str
+    fit: Fit
+
+
+def solve_system(system: System, solver: str | Method) -> Solved:
+    """Fits by the solver of a name, by a method of `tangentkit.linalg`, or by what suits the system.
+
+    Raises:
+        UnknownNameError: there is no such solver.
+        InputError: the kernel has no features where the solver needs them.
+        NumericalError: the kernel is not symmetric or not positive where the solver needs it.
+    """
+    if isinstance(solver, Method):
+        system, solver, method = _with_options(system, solver)
+        return Solved(solver, "asked for", _solve(system, solver, method))
+    if solver not in NAMES:
+        raise UnknownNameError("solver", str(solver), NAMES)
+    if solver == "auto":
+        return _automatically(system)
+    return Solved(solver, "asked for", _solve(system, solver, _conjugate_gradients(system)))
+
+
+def weigh(rows: Float[Tensor, "n q"], roots: Float[Tensor, " n"] | None) -> Float[Tensor, "n q"]:
+    """diag(roots) times a matrix."""
+    return rows if roots is None else roots[:, None] * rows
+
+
+def _solve(system: System, solver: str, method: Method) -> Fit:
+    ridge, cutoff = system.ridge, system.cutoff
+    if solver in ("features", "normal"):
+        Phi = system.features
+        if Phi is None:
+            raise InputError(
+                f"solver={solver!r} needs features",
+                expected='a kernel with `.features(x)`, or kernel="features"',
+                hint='solver="auto"',
+            )
+        if solver == "normal":
+            return fit_normal(Phi, system.Y.to(Phi), ridge=ridge, weights=system.weights)
+        return fit_features(weigh(Phi, system.roots(Phi)), system.targets(Phi), ridge=ridge, cutoff=cutoff)
+    K = system.weighted_gram()
+    Y = system.targets(K)
+    if solver == "cholesky":
+        return fit_cholesky(K, Y, ridge=ridge)
+    if solver == "eigh":
+        return fit_eigen(K, Y, ridge=ridge, cutoff=cutoff)
+    return fit_iteratively(K, Y, ridge=ridge, method=method)
+
+
+def _automatically(system: System) -> Solved:
+    if system.features is not None:
+        found = _on_features(system, system.features)
+        if found is not None:
+            return found
+    K, ridge = system.weighted_gram(), system.ridge
+    Y = system.targets(K)
+    size = format_bytes(K.nbytes)
+    if 3 * K.nbytes > system.budget():
+        reason = f"three matrices of {size} are beyond the budget of {format_bytes(system.budget())}"
+        return Solved("cg", reason, fit_iteratively(K, Y, ridge=ridge, method=_conjugate_gradients(system)))
+    if ridge > 0:
+        reason = f"the kernel matrix ({size}) fits in memory, and a ridge makes it positive definite"
+        return Solved("cholesky", reason, fit_cholesky(K, Y, ridge=ridge))
+    fit = attempt_cholesky(K, Y, ridge=0.0)
+    if fit is not None and fit.converged:
+        return Solved("cholesky", f"the kernel matrix ({size}) fits in memory and is positive definite", fit)
+    fit = fit_eigen(K, Y, ridge=0.0, cutoff=system.cutoff)
+    reason = "without a ridge the kernel matrix is singular to working precision"
+    noise = float(-fit.parts.values.min() / fit.parts.values.abs().max()) if len(fit.parts.values) else 0.0
+    if not noise <= max(MOST_NOISE, rounding(K.dtype)):
+        raise not_positive(K.dense(K.nbytes), ridge=0.0, hint='solver="eigh" to have it all the same')
+    if noise > 0 and system.cutoff is None:
+        # Eigenvalues below zero show how far rounding goes, above zero as well.
+        fit = fit_eigen(K, Y, ridge=0.0, cutoff=2 * noise)
+        reason += f"; its negative eigenvalues show rounding of {noise:.1e}, which sets the cut-off"
+    return Solved("eigh", reason, fit)
+
+
+def _on_features(system: System, Phi: Float[Tensor, "n d"]) -> Solved | None:
+    n, d = Phi.shape
+    flops, fits = n * d * min(n, d), 3 * n * d * Phi.element_size() <= system.budget()
+    # Rounding in Φᵀ Φ is below the ridge: then its larger condition number costs nothing.
+    is_harmless = system.ridge >= torch.finfo(Phi.dtype).eps * float(Phi.norm()) ** 2
+    if fits and (flops <= FEW_FLOPS or (flops <= MOST_FLOPS and not is_harmless)):
+        reason = f"the kernel has {d} features: least squares on them squares no condition number"
+        return Solved("features", reason, _solve(system, "features", CG()))
+    if d <= n and system.ridge > 0:
+        reason = f"{n} x {d} features are many: normal equations need one pass over blocks of samples"
+        return Solved("normal", reason, _solve(system, "normal", CG()))
+    # The features are there already: better their inner products than another pass over the network.
+    system.__dict__.setdefault("gram", FactorOperator(Phi))
+    return None
+
+
+def _conjugate_gradients(system: System) -> CG:
+    return CG(preconditioner=Nystrom(rank=100, key=Key(0).fold("machines")), memory=system.memory)
+
+
+def _with_options(system: System, method: Method) -> tuple[System, str, Method]:
+    if isinstance(method, Cholesky):
+        return system, "cholesky", method
+    if isinstance(method, Eigen):
+        cutoff = system.cutoff if method.rtol is None else method.rtol
+        return replace(system, cutoff=cutoff), "eigh", method
+    return system, "cg" if isinstance(method, CG) else type(method).__name__.lower(), method
