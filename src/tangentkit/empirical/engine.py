@@ -13,7 +13,7 @@ from tangentkit.empirical.blocks import Blocks
 from tangentkit.empirical.contraction import Tile
 from tangentkit.empirical.costs import Cost, Work, cheapest
 from tangentkit.empirical.gathering import gather, is_written
-from tangentkit.empirical.generic import loop_gradients, vmap_gradients
+from tangentkit.empirical.generic import generic_gradients
 from tangentkit.empirical.knowledge import Knowledge, Known
 from tangentkit.empirical.outputs import Directions
 from tangentkit.empirical.recording import Recording
@@ -129,20 +129,8 @@ class Engine:
     def _sides(self, piece: "_Piece", group: Tensor) -> Iterator[Side]:
         """The recordings of a piece with their gradients, one after the other."""
         for recording, batch in piece.batches.items():
-            yield Side(recording, recording.backward(group), self._generic(batch, group))
-
-    def _generic(self, batch: Batch, vectors: Tensor) -> dict[str, Tensor]:
-        structure, function = self.known.structure, self.knowledge.function
-        names = list(structure.generic)
-        if not names:
-            return {}
-        if structure.vmap:
-            try:
-                return vmap_gradients(function, names, batch, vectors)
-            except RuntimeError:
-                # What vmap managed for two samples it may refuse for others (control flow on values, say).
-                return loop_gradients(function, names, batch, vectors)
-        return loop_gradients(function, names, batch, vectors)
+            generic = generic_gradients(self.knowledge.function, self.known.structure, batch, group)
+            yield Side(recording, recording.backward(group), generic)
 
     @property
     def _item(self) -> int:

@@ -15,6 +15,20 @@ from torch.utils import _pytree as pytree
 
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.functions import ModelFunction
+from tangentkit.empirical.structure import Structure
+
+
+def generic_gradients(
+    function: ModelFunction, structure: Structure, batch: Batch, directions: Tensor
+) -> dict[str, Tensor]:
+    """Per-sample gradients (n, r, p) of the parameters without a rule."""
+    names = list(structure.generic)
+    if names and structure.vmap:
+        try:
+            return vmap_gradients(function, names, batch, directions)
+        except RuntimeError:
+            pass  # what vmap managed for two samples it may refuse for others (control flow on values, say)
+    return loop_gradients(function, names, batch, directions) if names else {}
 
 
 def loop_gradients(
