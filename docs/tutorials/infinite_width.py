@@ -41,7 +41,7 @@ assert torch.allclose(theta, InfiniteKernel(cnn(512), **scales)(x))
 print(f"variance of the outputs {nngp.diagonal().mean():.3f}, tangent kernel {theta.diagonal().mean():.3f}")
 
 # Finite networks with the same scales. `ntk_parameterize` converts a copy, layer by layer, and draws it anew.
-widths, repeats = (8, 32, 128), 8
+widths, repeats = (8, 32, 128), 16
 deviations = []
 for width in widths:
     kernels = torch.stack(

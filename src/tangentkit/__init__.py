@@ -11,28 +11,68 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from tangentkit import data as data
+    from tangentkit import infinite as infinite
     from tangentkit import linalg as linalg
+    from tangentkit import linearized as linearized
+    from tangentkit import machines as machines
     from tangentkit import models as models
+    from tangentkit import nn as nn
     from tangentkit import reference as reference
+    from tangentkit.compute import engines as engines
+    from tangentkit.compute import gram as gram
     from tangentkit.core import TangentkitError as TangentkitError
     from tangentkit.empirical import ConjugateKernel as ConjugateKernel
     from tangentkit.empirical import EmbeddingKernel as EmbeddingKernel
     from tangentkit.empirical import MonteCarloKernel as MonteCarloKernel
     from tangentkit.empirical import TangentKernel as TangentKernel
     from tangentkit.empirical import layer_rule as layer_rule
+    from tangentkit.infinite import InfiniteKernel as InfiniteKernel
+    from tangentkit.infinite import boolean_cube_spectrum as boolean_cube_spectrum
+    from tangentkit.infinite import fractional_variance as fractional_variance
+    from tangentkit.infinite import sphere_spectrum as sphere_spectrum
     from tangentkit.linalg import Spectrum as Spectrum
     from tangentkit.linalg import spectrum as spectrum
+    from tangentkit.linearized import linearize as linearize
+    from tangentkit.linearized import taylorize as taylorize
+    from tangentkit.machines import Dynamics as Dynamics
+    from tangentkit.machines import InfiniteEnsemble as InfiniteEnsemble
+    from tangentkit.machines import KernelGLM as KernelGLM
+    from tangentkit.machines import KernelLogistic as KernelLogistic
+    from tangentkit.machines import KernelRegression as KernelRegression
+    from tangentkit.machines import NystromRegression as NystromRegression
+    from tangentkit.machines import gradient_flow as gradient_flow
+    from tangentkit.machines import max_learning_rate as max_learning_rate
+    from tangentkit.nn import ntk_parameterize as ntk_parameterize
+    from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
 
-_ROOMS = ("data", "linalg", "models", "reference")
+_ROOMS = ("data", "infinite", "linalg", "linearized", "machines", "models", "nn", "reference")
 _HOMES = {
     "TangentkitError": "core",
+    "engines": "compute",
+    "gram": "compute",
     "ConjugateKernel": "empirical",
     "EmbeddingKernel": "empirical",
     "MonteCarloKernel": "empirical",
     "TangentKernel": "empirical",
     "layer_rule": "empirical",
+    "InfiniteKernel": "infinite",
+    "boolean_cube_spectrum": "infinite",
+    "fractional_variance": "infinite",
+    "sphere_spectrum": "infinite",
     "Spectrum": "linalg",
     "spectrum": "linalg",
+    "linearize": "linearized",
+    "taylorize": "linearized",
+    "Dynamics": "machines",
+    "InfiniteEnsemble": "machines",
+    "KernelGLM": "machines",
+    "KernelLogistic": "machines",
+    "KernelRegression": "machines",
+    "NystromRegression": "machines",
+    "gradient_flow": "machines",
+    "max_learning_rate": "machines",
+    "ntk_parameterize": "nn",
+    "SketchedTangentKernel": "sketch",
 }
 """Public name -> the room it lives in."""
 

@@ -1,1 +1,27 @@
-"""Kernels of an architecture at infinite width: to come."""
+"""Kernels of an architecture at infinite width, and what follows from a scalar kernel function.
+
+`InfiniteKernel` reads a module (tracing, reading, building), keeps its limit as a few operations (network) and
+propagates covariances through them (pairs, pairings, propagation). Duals are what scalar functions do to
+covariances. Spectra, depths and samples need only a function of the correlation; `Program` is the general law.
+"""
+
+from tangentkit.infinite.architectures import feedforward as feedforward
+from tangentkit.infinite.architectures import recurrent as recurrent
+from tangentkit.infinite.cube import boolean_cube_spectrum as boolean_cube_spectrum
+from tangentkit.infinite.cube import cube_points as cube_points
+from tangentkit.infinite.cube import fractional_variance as fractional_variance
+from tangentkit.infinite.depth import DepthProfile as DepthProfile
+from tangentkit.infinite.depth import depth_profile as depth_profile
+from tangentkit.infinite.depth import ntk_above_nngp as ntk_above_nngp
+from tangentkit.infinite.depth import optimal_depth as optimal_depth
+from tangentkit.infinite.duals import Dual as Dual
+from tangentkit.infinite.duals import Pointwise as Pointwise
+from tangentkit.infinite.duals import dual_of as dual_of
+from tangentkit.infinite.expectations import gaussian_expectation as gaussian_expectation
+from tangentkit.infinite.kernel import InfiniteKernel as InfiniteKernel
+from tangentkit.infinite.programs import Program as Program
+from tangentkit.infinite.sampling import degree_energies as degree_energies
+from tangentkit.infinite.sampling import empirical_fractional_variance as empirical_fractional_variance
+from tangentkit.infinite.sampling import sample_gaussian_process as sample_gaussian_process
+from tangentkit.infinite.sampling import sample_on_cube as sample_on_cube
+from tangentkit.infinite.sphere import sphere_spectrum as sphere_spectrum
