@@ -13,6 +13,7 @@ PAGES = [
     ROOT / "README.md",
     ROOT / "docs" / "all-of-tangentkit.md",
     ROOT / "docs" / "how-to" / "layer-rule.md",
+    ROOT / "docs" / "how-to" / "exact-sketch-or-conjugate.md",
 ]
 
 

@@ -12,7 +12,7 @@ from tangentkit.empirical.blocks import Blocks
 from tangentkit.empirical.costs import Size, Work
 from tangentkit.empirical.recording import Recording
 
-GROUP_BYTES = 2**28
+GROUP_BYTES = 2**25
 """Gradients that are always worth keeping at once."""
 PASS_BYTES = 2**25
 """Tensors of the samples that go through the model together: near the cache, and memory that is used again."""

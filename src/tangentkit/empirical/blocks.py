@@ -33,7 +33,7 @@ class Blocks:
 
 def row_block(n: int) -> int:
     """Rows of a block of a symmetric product: few enough to save nearly half, enough for a fast product."""
-    return max(32, min(128, -(-n // 4)), -(-n // 8))
+    return max(32, min(128, -(-n // 4)), -(-n // 16))
 
 
 def pair_block(n: int, rows: int) -> int:

@@ -1,1 +1,10 @@
-"""Random features of gradients: to come."""
+"""Random features of gradients: one vector for each sample, whose inner products are the tangent kernel.
+
+`bits` draws random numbers by address; `written` and `tensor` are sketches of one parameter, from its gradient and
+from its factors; `model_sketch` sums those of all parameters in the same `coordinates`; `choice` says which parameter
+takes which; `projection` keeps exactly what a calibration batch has in common; `passes` runs the model within a
+memory budget; `arrangement` puts it together, and `sketched` tells the error.
+"""
+
+from tangentkit.sketch.choice import SketchPlan as SketchPlan
+from tangentkit.sketch.kernel import SketchedTangentKernel as SketchedTangentKernel

@@ -1,0 +1,45 @@
+"""Sketches: error over dim on trained models, CPU time and memory."""
+
+import sys
+from collections.abc import Iterator
+
+from rich.console import Console
+
+from benchmarks.measure import run
+from benchmarks.sketch.tables import section as section
+from benchmarks.sketch.workloads import TRAINED
+
+TIMES = [
+    # contender, workload, outputs, repeats, whether it takes minutes
+    ("tensor", "linear", "pseudo", 7, False),
+    ("dense", "linear", "pseudo", 1, True),
+    ("passes", "resnet18", "pseudo", 2, False),
+    ("auto", "resnet18", "pseudo", 2, False),
+    ("passes", "resnet18", "trace", 1, True),
+    ("auto", "resnet18", "trace", 1, True),
+]
+DIMS = (512, 2048, 8192)
+SEEDS = 24
+"""Where one eigenvalue dominates, the error of a seed is mostly one random number."""
+
+
+def measure(quick: bool, console: Console) -> Iterator[dict]:
+    """Records that grow row by row."""
+    record: dict = {"times": [], "errors": []}
+    for contender, workload, outputs, repeats, long in TIMES:
+        if quick and long:
+            continue
+        arguments = [contender, workload, outputs, str(repeats)]
+        found = run([sys.executable, "-m", "benchmarks.sketch.contender", *arguments])
+        console.print(f"{' '.join(arguments)}: {found}")
+        record["times"].append(
+            {"contender": contender, "workload": workload, "outputs": outputs, "found": found}
+        )
+        yield record
+    for name in TRAINED:
+        for dim in DIMS[:1] if quick else DIMS:
+            arguments = [name, str(dim), str(2 if quick else SEEDS)]
+            found = run([sys.executable, "-m", "benchmarks.sketch.accuracy", *arguments], timeout=3600)
+            console.print(f"{' '.join(arguments)}: {found}")
+            record["errors"].append({"model": name, "dim": dim, "found": found})
+            yield record

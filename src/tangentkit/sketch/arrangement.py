@@ -1,0 +1,182 @@
+"""All that the samples of a kernel are sketched with: output directions, half-sketches, exact coordinates."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from tangentkit.core.batches import Batch, batch_size
+from tangentkit.core.errors import InputError
+from tangentkit.core.seeds import Key
+from tangentkit.empirical.outputs import Outputs, directions
+from tangentkit.empirical.structure import spread
+from tangentkit.sketch.bits import signs
+from tangentkit.sketch.choice import SketchPlan, choose
+from tangentkit.sketch.layout import Orders
+from tangentkit.sketch.model_sketch import Half, ModelSketch
+from tangentkit.sketch.passes import Passes
+from tangentkit.sketch.projection import Projection, calibrate
+
+BUFFER_ENTRIES = 2**24
+"""Entries of factors and gradients that are worked on at a time, if the budget allows."""
+
+
+@dataclass(frozen=True)
+class Spans:
+    """The output directions of a kernel, and which of them each half-sketch sees."""
+
+    vectors: Tensor
+    """(r, c)"""
+    halves: tuple[slice, slice]
+
+    signs: str = "none"
+    """Random output signs: "none", "one" that both halves see, or signs of their "own"."""
+
+
+def spans(outputs: Outputs, probes: int | None, c: int, *, dim: int, key: Key, like: Tensor) -> Spans:
+    """The directions of a choice of outputs, or random signs in their place.
+
+    S signs with weights 1/sqrt(S) are the trace on average. They add at most 2/S to the relative variance of an
+    entry, |x|²|y|² being 1; the sketch itself has at least 1/dim. So all c outputs are taken where they are no more
+    than `dim`, and `dim` signs beyond. Each half-sketch has signs of its own.
+    """
+    if probes is None and isinstance(outputs, str) and outputs == "trace" and c > dim:
+        probes = dim
+    if probes is None:
+        vectors = directions(outputs, c, like=like).vectors
+        return Spans(vectors, (slice(0, len(vectors)), slice(0, len(vectors))))
+    drawn = signs(key.fold("output signs"), probes * c).view(probes, c).to(like)
+    if probes == 1:
+        return Spans(drawn, (slice(0, 1), slice(0, 1)), "one")
+    middle = probes // 2
+    halves = (slice(0, middle), slice(middle, probes))
+    vectors = torch.cat([drawn[half] / math.sqrt(half.stop - half.start) for half in halves])
+    return Spans(vectors, halves, "own")
+
+
+@dataclass(frozen=True, eq=False)
+class Arrangement:
+    """Sketches the samples of a kernel."""
+
+    spans: Spans
+    sketch: ModelSketch
+    projection: Projection | None
+    corrections: list[Tensor]
+    """Sketches (rank, dim) of the exact coordinates, for each half."""
+
+    @property
+    def rank(self) -> int:
+        """Number of exact coordinates."""
+        return 0 if self.projection is None else self.projection.rank
+
+    @property
+    def shares(self) -> list[float]:
+        """Weight of each half-sketch in the kernel: what makes the variance smallest."""
+        total = sum(half.dim for half in self.sketch.halves)
+        return [half.dim / total for half in self.sketch.halves]
+
+    def features(self, passes: Passes, x: Batch) -> tuple[Tensor, list[Tensor]]:
+        """Exact coordinates (n, rank), and two independent sketches (n, dim) of what they leave."""
+        n, like = batch_size(x), passes.directions
+        out = self.sketch.coordinates(n, like=like)
+        exact = torch.zeros(n, self.rank, dtype=out[0].wide.dtype, device=like.device)
+        for rows, first, side in passes.sides(x):
+            self.sketch.add_side([half.rows(rows) for half in out], side, first)
+            if self.projection is not None:
+                exact[rows] += self.projection.coordinates(side, self.sketch.orders, first)
+            del side  # its gradients go before the next pass makes new ones
+        halves = [half.sums() for half in out]
+        for half, correction in zip(halves, self.corrections, strict=False):
+            half -= exact @ correction
+        return exact, halves
+
+    def plan(self) -> SketchPlan:
+        """What it does, in words."""
+        one, other = (half.dim for half in self.sketch.halves)
+        captured = 0.0 if self.projection is None else self.projection.captured
+        return SketchPlan(
+            dict(self.sketch.methods), (self.rank, one, other), len(self.spans.vectors), captured
+        )
+
+
+def arrange(
+    passes: Passes,
+    x: Batch,
+    *,
+    sketch: str,
+    spans: Spans,
+    dim: int,
+    key: Key,
+    orders: Orders,
+    projection: Projection | None = None,
+) -> Arrangement:
+    """The arrangement for samples like x.
+
+    Args:
+        passes: through the model.
+        x: a batch.
+        sketch: what the user asked for.
+        spans: the output directions.
+        dim: number of features.
+        key: of all random numbers.
+        orders: of the parameters.
+        projection: to exact coordinates.
+    """
+    known = passes.known
+    left = dim - (0 if projection is None else projection.rank)
+    dims = (left - left // 2, left // 2)
+    halves = [
+        Half(key.fold("half", i), size, seen)
+        for i, (size, seen) in enumerate(zip(dims, spans.halves, strict=True))
+    ]
+    seen = max(half.directions.stop - half.directions.start for half in halves)
+    methods = choose(sketch, known.structure, known.sizes, seen, dims[0])
+    # Some samples may later show no factors (a batch of one takes other ways in some models): where they belong in
+    # a weight is noted now.
+    parts = [part for layer in known.structure.layers for part in layer.parts]
+    unknown = [part for part in parts if part.kind in ("matrix", "vector") and part not in orders]
+    if unknown:
+        recording = passes.knowledge.record(spread(x, 3), known)
+        for part in unknown:
+            orders.learn(recording, part)
+    sizes = {name: known.sizes[name] for name, method in methods.items() if method == "tensor"}
+    made = ModelSketch(
+        halves,
+        methods,
+        {name: (size.h, size.q, size.p) for name, size in sizes.items()},
+        orders,
+        buffer=buffer_entries(passes),
+        kept=passes.budget // 8,
+    )
+    corrections = [] if projection is None else projection.sketched(made, like=spans.vectors)
+    return Arrangement(spans, made, projection, corrections)
+
+
+def project(
+    passes: Passes, calibration: Batch, *, spans: Spans, dim: int, orders: Orders
+) -> Projection | None:
+    """The exact coordinates that a calibration batch suggests; they depend on no seed.
+
+    Raises:
+        InputError: there are random output signs, which the halves do not share.
+    """
+    if spans.signs == "own":
+        raise InputError(
+            "a calibration batch does not go with random output signs",
+            expected="one of them",
+            got=f"both ({len(spans.vectors)} signs)",
+            hint='outputs="pseudo" or an index, or no calibration=',
+        )
+    return calibrate(
+        lambda batch: passes.sides(batch, together=True),
+        calibration,
+        orders,
+        dim=dim,
+        buffer=buffer_entries(passes),
+    )
+
+
+def buffer_entries(passes: Passes) -> int:
+    """Entries that are worked on at a time."""
+    return max(1, min(BUFFER_ENTRIES, passes.budget // (16 * passes.directions.element_size())))

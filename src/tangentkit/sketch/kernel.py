@@ -1,0 +1,269 @@
+"""The tangent kernel of a module by random features of its gradients."""
+
+import torch
+from torch import Tensor, nn
+
+from tangentkit.compute.kernel import Kernel
+from tangentkit.core.batches import Batch, as_batch, batch_size, check_same_structure, take
+from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
+from tangentkit.core.functions import Forward, call, check_inputs, snapshot
+from tangentkit.core.memory import memory_budget, parse_bytes
+from tangentkit.core.parameters import Selection
+from tangentkit.core.seeds import Key
+from tangentkit.empirical.knowledge import Knowledge
+from tangentkit.empirical.outputs import Outputs, check_outputs_name
+from tangentkit.empirical.tangent import outside_autograd
+from tangentkit.sketch.arrangement import Arrangement, arrange, project, spans
+from tangentkit.sketch.choice import METHODS, SketchPlan
+from tangentkit.sketch.layout import Orders
+from tangentkit.sketch.loss import Loss, LossOfModel
+from tangentkit.sketch.passes import Passes
+from tangentkit.sketch.projection import Projection
+from tangentkit.sketch.sketched import Sketched
+
+LEAST_DIM = 16
+
+
+class SketchedTangentKernel(Kernel):
+    """The tangent kernel by random features of gradients: k(x, y) = φ(x) · φ(y), E[k] = the exact kernel.
+
+    One vector φ(x) of length `dim` for each sample holds all parameters; its cost does not grow with the number of
+    samples it is compared with. The relative error of a Gram matrix falls as 1/sqrt(dim).
+
+    ============  =====================================================================================
+    sketch        what it does
+    ============  =====================================================================================
+    "auto"        for each parameter the cheapest of "tensor" and "count"; with a calibration batch also
+                  exact coordinates, if they pay
+    "tensor"      TensorSketch of the factors of each layer: no gradient is built
+    "hybrid"      "tensor", with exact coordinates from the calibration batch
+    "count"       count-sketch of gradients that are written down, a few samples at a time
+    "gaussian"    a dense normal matrix, drawn in blocks: the reference, slow
+    "rademacher"  the same with signs
+    ============  =====================================================================================
+
+    **Seeds.** A random number is given by (seed, half, parameter name, method, output direction, block) and nothing
+    else: not by the batch, its order or size, the number of threads or the device. Features of today and of next
+    week, of train and of test data, can be compared, as long as model, dim, outputs, sketch, seed and calibration
+    batch are the same. "auto" also looks at the shape of the samples: the first batch that a kernel sees, or the
+    calibration batch, decides; name the sketch where lengths vary between runs.
+
+    **Calibration.** `calibration` is a batch like those that will come (a few hundred samples of the training set).
+    What their gradients have in common is kept exactly, the rest is sketched: unbiased whatever the batch, and
+    several times more accurate if it is typical. Without one "hybrid" is "tensor": features must not depend on
+    which batch happens to come first.
+
+    Args:
+        model: any module that autograd can differentiate, in evaluation mode where that matters.
+        dim: number of features, at least 16.
+        outputs: "trace", "pseudo", an index or a vector, as in `TangentKernel`; "loss" for the gradient of `loss`.
+        sketch: see above.
+        seed: same seed, same features.
+        params: None for all that require grad; names, or a predicate (name, parameter) -> bool.
+        forward: (model, batch) -> (n, c), for models with other inputs or outputs.
+        memory: working memory beside the result, in bytes or as "2GB"; by default a quarter of what is free.
+        calibration: a batch, for "hybrid" and "auto".
+        loss: (outputs, targets) -> (n,); batches are then pairs (inputs, targets).
+        probes: for "trace": the number of random output signs that stand for the outputs. By default all outputs
+            are taken up to `dim` of them, and `dim` signs beyond: S signs add at most 2/S to the relative variance
+            of an entry, of which the sketch itself has at least 1/dim, so fewer would cost accuracy, and more time.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Sequential(nn.Linear(3, 64), nn.ReLU(), nn.Linear(64, 2))
+        >>> kernel = SketchedTangentKernel(model, dim=256)
+        >>> x = torch.randn(5, 3)
+        >>> kernel.features(x).shape, kernel(x).shape, bool(0 < kernel.error(x) < 0.5)
+        (torch.Size([5, 256]), torch.Size([5, 5]), True)
+
+        The gradient of a loss, as data attribution uses it:
+
+        >>> by_loss = SketchedTangentKernel(
+        ...     model, 256, outputs="loss", loss=lambda f, t: nn.functional.cross_entropy(f, t, reduction="none")
+        ... )
+        >>> by_loss.features((x, torch.tensor([0, 1, 0, 1, 0]))).shape
+        torch.Size([5, 256])
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        dim: int = 4096,
+        outputs: Outputs = "trace",
+        sketch: str = "auto",
+        seed: int = 0,
+        *,
+        params: Selection = None,
+        forward: Forward | None = None,
+        memory: int | str | None = None,
+        calibration: Batch | None = None,
+        loss: Loss | None = None,
+        probes: int | None = None,
+    ):
+        outputs = _checked_outputs(outputs, loss)
+        if sketch not in METHODS:
+            raise UnknownNameError("sketch", sketch, METHODS)
+        if isinstance(dim, bool) or not isinstance(dim, int) or dim < LEAST_DIM:
+            raise InputError("bad dim", expected=f"an integer >= {LEAST_DIM}", got=repr(dim))
+        if probes is not None and (outputs != "trace" or isinstance(probes, bool) or probes < 1):
+            raise InputError(
+                "bad probes", expected='a number >= 1, with outputs="trace"', got=f"{probes}, {outputs!r}"
+            )
+        if calibration is not None and sketch not in ("hybrid", "auto"):
+            raise InputError(
+                "a calibration batch is for other sketches", expected='"hybrid" or "auto"', got=repr(sketch)
+            )
+        rule = forward if loss is None else LossOfModel(forward or call, loss)
+        self.function = snapshot(model, params=params, forward=rule)
+        self.dim, self.outputs, self.sketch, self.seed = dim, outputs, sketch, Key(seed).seed
+        self.probes = probes
+        self.memory = None if memory is None else parse_bytes(memory)
+        self.calibration = None if calibration is None else self._checked(calibration)
+        self._knowledge = Knowledge(self.function)
+        self._orders = Orders()
+        self._arrangement: Arrangement | None = None
+        self._projection: tuple[Projection | None] | None = None
+
+    @outside_autograd
+    def features(self, x: Batch) -> Tensor:
+        """φ(x) (n, dim).
+
+        Raises:
+            NumericalError: they are not finite.
+        """
+        found = self._sketched(x)
+        return torch.cat([found.exact, found.sketched], 1).to(self.function.dtype)
+
+    @outside_autograd
+    def halves(self, x: Batch) -> tuple[Tensor, Tensor]:
+        """Two features of each sample from independent sketches: half the gap of any score of both is its error.
+
+        Each is unbiased alone, with twice the variance. Exact coordinates are common to both.
+        """
+        found = self._sketched(x)
+        one, other = (torch.cat([found.exact, half], 1).to(self.function.dtype) for half in found.halves)
+        return one, other
+
+    @outside_autograd
+    def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
+        """φ(x) φ(y)ᵀ."""
+        if y is not None:
+            check_same_structure(as_batch(x), as_batch(y))
+        left = self.features(x)
+        return left @ (left if y is None else self.features(y)).T
+
+    @outside_autograd
+    def diag(self, x: Batch) -> Tensor:
+        """‖φ(x)‖²."""
+        return self.features(x).square().sum(1)
+
+    @outside_autograd
+    def error(self, x: Batch) -> Tensor:
+        """The estimated relative Frobenius error of the Gram matrix, sqrt(E‖k(x) - K‖²) / ‖K‖, a scalar.
+
+        It is told by two independent half-sketches (see `tangentkit.sketch.sketched`).
+        """
+        found = self._sketched(x)
+        return found.error().to(found.exact.dtype)
+
+    @outside_autograd
+    def with_error(self, x: Batch, y: Batch | None = None) -> tuple[Tensor, Tensor]:
+        """The kernel and its standard error, entry by entry."""
+        if y is not None:
+            check_same_structure(as_batch(x), as_batch(y))
+        left = self._sketched(x)
+        return left.gram_with_error(left if y is None else self._sketched(y))
+
+    def reseeded(self, seed: int) -> "SketchedTangentKernel":
+        """The same kernel with other random numbers; what is known of the model and calibrated is shared."""
+        twin = object.__new__(SketchedTangentKernel)
+        vars(twin).update(vars(self) | {"seed": Key(seed).seed, "_arrangement": None})
+        return twin
+
+    @outside_autograd
+    def plan(self, x: Batch) -> SketchPlan:
+        """How samples like these are sketched. Prints as a table."""
+        return self._arranged(self._checked(x)).plan()
+
+    def _sketched(self, x: Batch) -> Sketched:
+        x = self._checked(x)
+        if batch_size(x) == 1:
+            # In a batch of one, axes of length one hide where samples stand: two copies are faster.
+            twice = self._sketched(take(x, [0, 0]))
+            return Sketched(twice.exact[:1], [half[:1] for half in twice.halves], twice.shares, twice.signs)
+
+        arranged = self._arranged(x)
+
+        def work() -> Sketched:
+            exact, halves = arranged.features(self._passes(x, arranged.spans.vectors), x)
+            return Sketched(exact, halves, arranged.shares, arranged.spans.signs)
+
+        found = self._knowledge.revising(x, work)
+        finite = torch.stack([half.isfinite().all(1) for half in (found.exact, *found.halves)]).all(0)
+        if not finite.all():
+            bad = (~finite).nonzero().flatten().tolist()
+            raise NumericalError(
+                "gradients are not finite",
+                expected="finite gradients",
+                got=f"nan or inf in samples {bad[:5]} ({len(bad)} in all)",
+                hint="float64, or look for an operation with an infinite derivative (sqrt at 0, say)",
+            )
+        return found
+
+    def _arranged(self, x: Batch) -> Arrangement:
+        """The arrangement, made for the first samples and kept: features must stay comparable."""
+        if self._arrangement is None:
+            typical = x if self.calibration is None else self.calibration
+            self._arrangement = self._knowledge.revising(typical, lambda: self._arrange(typical))
+        return self._arrangement
+
+    def _arrange(self, typical: Batch) -> Arrangement:
+        key, like = Key(self.seed).fold("sketch"), next(iter(self.function.params.values()))
+        c = self._knowledge.of(typical).outputs
+        found = spans(self.outputs, self.probes, c, dim=self.dim, key=key, like=like)
+        passes = self._passes(typical, found.vectors)
+        if self.calibration is not None and self._projection is None:
+            made = project(passes, self.calibration, spans=found, dim=self.dim, orders=self._orders)
+            self._projection = (made,)
+        return arrange(
+            passes,
+            typical,
+            sketch=self.sketch,
+            spans=found,
+            dim=self.dim,
+            key=key,
+            orders=self._orders,
+            projection=None if self._projection is None else self._projection[0],
+        )
+
+    def _passes(self, x: Batch, vectors: Tensor) -> Passes:
+        budget = memory_budget(self.memory, device=self.function.device)
+        return Passes(self._knowledge, self._knowledge.of(x), vectors, budget)
+
+    def _checked(self, x: Batch) -> Batch:
+        x = as_batch(x)
+        check_inputs(self.function, x)
+        return x
+
+
+def _checked_outputs(outputs: Outputs, loss: Loss | None) -> Outputs:
+    """What is asked of the model, whose one output is the loss if there is one."""
+    if isinstance(outputs, str) and outputs == "full":
+        raise InputError(
+            "features are of one kernel",
+            expected='"trace", "pseudo", "loss", an index or a vector',
+            got="'full'",
+        )
+    if loss is None:
+        if isinstance(outputs, str) and outputs == "loss":
+            raise InputError(
+                "no loss",
+                expected="loss=(outputs, targets) -> (n,)",
+                got=None,
+                hint="loss=my_loss, one a sample",
+            )
+        check_outputs_name(outputs)
+        return outputs
+    if not isinstance(outputs, str) or outputs not in ("loss", "trace"):
+        raise InputError("a loss is one output", expected='outputs="loss"', got=repr(outputs))
+    return "trace"

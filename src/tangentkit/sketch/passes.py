@@ -1,0 +1,71 @@
+"""Passes of a batch through the model, within a memory budget: a few samples and output directions at a time."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from tangentkit.core.batches import Batch, batch_size, take
+from tangentkit.core.errors import BudgetError
+from tangentkit.core.memory import format_bytes
+from tangentkit.empirical.generic import generic_gradients
+from tangentkit.empirical.knowledge import Knowledge, Known
+from tangentkit.empirical.side import Side
+
+PASS_BYTES = 2**28
+"""Tensors of the samples that pass together: beyond this, more samples gain nothing."""
+LEAST_PASS = 8
+"""Samples that pass together however large they are, if the budget allows."""
+
+
+@dataclass(frozen=True, eq=False)
+class Passes:
+    """Sides of a batch, piece by piece."""
+
+    knowledge: Knowledge
+    known: Known
+    directions: Tensor
+    """(r, c)"""
+    budget: int
+
+    def sides(self, x: Batch, *, together: bool = False) -> Iterator[tuple[slice, int, Side]]:
+        """(samples, number of the first direction, recording with gradients).
+
+        Args:
+            x: a batch.
+            together: whether all directions must come at once.
+        """
+        n, r = batch_size(x), len(self.directions)
+        samples, group = self._sizes(n, r if together else 1)
+        for start in range(0, n, samples):
+            rows = slice(start, min(start + samples, n))
+            batch = take(x, rows)
+            recording = self.knowledge.record(batch, self.known)
+            for first in range(0, r, group):
+                some = self.directions[first : first + group]
+                generic = generic_gradients(self.knowledge.function, self.known.structure, batch, some)
+                yield rows, first, Side(recording, recording.backward(some), generic)
+
+    def _sizes(self, n: int, least: int) -> tuple[int, int]:
+        """Samples and directions at a time, within a third of the budget; the rest is for the sketching."""
+        foot, r = self.known.footprint, len(self.directions)
+
+        def sample(directions: int) -> float:
+            return foot.saved + (directions + 1) * foot.passing + 1
+
+        share = self.budget / 3
+        if sample(least) > share:
+            raise BudgetError(
+                "one sample does not fit the memory budget",
+                expected=f"at least {format_bytes(3 * sample(least))}",
+                got=format_bytes(self.budget),
+                hint="memory=..., fewer params=, or one output direction",
+            )
+        few = min(n, LEAST_PASS)
+        group = r
+        while group > least and few * sample(group) > share:
+            group = max(least, group // 2)
+        most = min(share, max(PASS_BYTES, few * sample(group)))
+        samples = max(1, min(n, int(most / sample(group))))
+        # Equal parts: 9 in parts of at most 4 is 3 + 3 + 3, not 4 + 4 + 1.
+        return -(-n // -(-n // samples)), group

@@ -1,0 +1,112 @@
+"""Sketched samples, and the error of what is computed from them.
+
+Two things tell the error of a kernel R = Φ Φᵀ that is sketched in D coordinates.
+
+* The gap between the kernels of two independent half-sketches: E‖R_1 - R_2‖² / 4 = E‖R - E R‖². It assumes nothing,
+  but where one eigenvalue dominates, it is a single random number.
+* The law of a dense sketch, Var R_ij = (R_ii R_jj + R_ij²) / D, which hash sketches keep up to entries that cannot
+  meet. It has no noise to speak of.
+
+So the law says how errors are spread over entries. How large they are in all is a compromise of both, on the scale of
+logarithms, in which the gap counts the more, the less its distance from the law can be chance.
+"""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from tangentkit.core.errors import InputError
+
+ROWS = 2048
+"""Rows of Gram matrices that are formed at a time."""
+DOUBT = 0.1
+"""Relative error that the law may have where nothing speaks against it."""
+TINY = torch.finfo(torch.float64).tiny
+
+
+@dataclass(frozen=True, eq=False)
+class Sketched:
+    """Exact coordinates and two independent sketches of what they leave, for n samples."""
+
+    exact: Tensor
+    """(n, rank)"""
+    halves: list[Tensor]
+    """(n, dim) each; the Gram of one is an unbiased estimate of the residual kernel."""
+    shares: list[float]
+    """Weight of each half."""
+    signs: str = "none"
+    """Random output signs: "none", "one" that both halves see, or signs of their "own"."""
+
+    @cached_property
+    def sketched(self) -> Tensor:
+        """Both halves as features (n, D)."""
+        return torch.cat([math.sqrt(w) * half for w, half in zip(self.shares, self.halves, strict=True)], 1)
+
+    def error(self) -> Tensor:
+        """Estimate of sqrt(E‖Φ Φᵀ - K‖²) / ‖K‖, a scalar in float64.
+
+        Raises:
+            InputError: there is one random output sign, whose error nothing tells.
+        """
+        sums = self._sums(self)
+        # Not positive only where the sketch says nothing at all: then the error is as large as can be told.
+        return (self._variance(sums) / sums.square.clamp_min(TINY)).sqrt()
+
+    def gram_with_error(self, other: "Sketched") -> tuple[Tensor, Tensor]:
+        """The kernel (n, m) with other samples, and the standard error of every entry."""
+        sums = self._sums(other)
+        kernel = self.exact @ other.exact.T + self.sketched @ other.sketched.T
+        spread = torch.cat([law for law, *_ in self._rows(other)])
+        return kernel, (spread * self._variance(sums) / sums.law.clamp_min(TINY)).sqrt().to(kernel.dtype)
+
+    def _variance(self, sums: "_Sums") -> Tensor:
+        """Of all entries together."""
+        if self.signs == "one":
+            raise InputError("no error estimate", expected="probes=2 or more", got="probes=1")
+        if self.signs == "own" or not sums.gap > 0:
+            return sums.gap  # the law knows nothing of the error of signs
+        # The gap is a sum of squares over pairs of eigenvectors, with weights λ_i λ_j: worth at least so many terms.
+        terms = (sums.law * self.sketched.shape[1] / sums.residual.clamp_min(TINY)).square() / 4
+        chance = 1 / (2 * terms.clamp_min(0.5))
+        distance = (sums.gap / sums.law).log() / 2
+        doubt = (distance.square() - chance).clamp_min(DOUBT**2)
+        return sums.law * (2 * distance * doubt / (doubt + chance)).exp()
+
+    def _sums(self, other: "Sketched") -> "_Sums":
+        total = torch.zeros(4, dtype=torch.float64, device=self.exact.device)
+        for law, first, second, exact in self._rows(other):
+            gap = math.prod(self.shares) * (first - second).square().sum()
+            square = ((exact + first) * (exact + second)).sum()
+            total += torch.stack([gap, law.sum(), square, (first * second).sum()])
+        return _Sums(*total)
+
+    def _rows(self, other: "Sketched") -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Some rows at a time, in float64: variance by the law, kernels of the halves, exact part."""
+        phi, psi = self.sketched.double(), other.sketched.double()
+        norms = psi.square().sum(1)
+        for start in range(0, len(phi), ROWS):
+            rows = slice(start, start + ROWS)
+            first, second = (
+                h[rows].double() @ g.double().T for h, g in zip(self.halves, other.halves, strict=True)
+            )
+            kernel = self.shares[0] * first + self.shares[1] * second
+            law = (phi[rows].square().sum(1)[:, None] * norms + kernel.square()) / phi.shape[1]
+            yield law, first, second, self.exact[rows].double() @ other.exact.double().T
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Over all entries of a kernel."""
+
+    gap: Tensor
+    """Variance by the gap of the halves."""
+    law: Tensor
+    """Variance by the law."""
+    square: Tensor
+    """K², without bias."""
+    residual: Tensor
+    """The square of its sketched part, without bias."""
