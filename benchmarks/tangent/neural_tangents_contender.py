@@ -6,13 +6,17 @@ Only jax and neural-tangents are needed. The networks are the same shapes with o
 import json
 import sys
 import time
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import neural_tangents as nt
 from jax import lax
 from jax.example_libraries import stax
-from memory import peak_memory  # beside this file: the peer's environment has no benchmarks package
+
+# The peer's environment has no benchmarks package: the module is found by its folder.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from memory import peak_memory
 
 C = {"mlp": 10, "lenet": 10, "resnet18": 10}
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.batches import Batch, batch_size, take
+from tangentkit.core.pages import empty, zeros
 from tangentkit.empirical import contraction
 from tangentkit.empirical.batching import Batching, batching, buffer_entries
 from tangentkit.empirical.blocks import Blocks
@@ -39,7 +40,7 @@ class Engine:
         size = batching(self.known.footprint, work, self.budget, self._item)
         copies = work.copies
         like = next(iter(self.knowledge.function.params.values()))
-        result = {name: like.new_zeros(work.n * copies, work.m * copies) for name in names or [""]}
+        result = {name: zeros(like, work.n * copies, work.m * copies) for name in names or [""]}
         for i, j, left, right in self._pairs(x, y, size):
             where = slice(i.start * copies, i.stop * copies), slice(j.start * copies, j.stop * copies)
             blocks = {name: total[where] for name, total in result.items()}
@@ -94,7 +95,7 @@ class Engine:
         built = [
             z for layer, (z, c) in costs.items() if c.route == "gradient" and not is_written(layer, z, c)
         ]
-        buffer = sums[next(iter(sums))].new_empty(buffer_entries(built, work, blocks))
+        buffer = empty(next(iter(sums.values())), buffer_entries(built, work, blocks))
         grams: dict[object, Tensor] = {}
         for group in self._groups(size):
             sides = [
@@ -164,7 +165,7 @@ def _spans(n: int, size: int) -> Iterator[slice]:
         yield slice(start, min(start + size, n))
 
 
-def _mirror(block: Tensor, size: int = 1024) -> None:
+def _mirror(block: Tensor, size: int = 256) -> None:
     """Copies the lower triangle to the upper one."""
     for start in range(0, len(block), size):
         rows = slice(start, min(start + size, len(block)))

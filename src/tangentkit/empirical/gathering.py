@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tangentkit.core.pages import empty
 from tangentkit.empirical.blocks import Blocks
 from tangentkit.empirical.costs import Cost, Size
 from tangentkit.empirical.recording import Recording
@@ -110,7 +111,7 @@ class _Rows:
     def slot(self, name: object, samples: slice, shape: Iterable[int], like: Tensor) -> Tensor:
         """Where these samples go."""
         if name not in self.tensors:
-            self.tensors[name] = like.new_empty(self.n, *shape)
+            self.tensors[name] = empty(like, self.n, *shape)
         return self.tensors[name][samples]
 
     def put(self, name: object, samples: slice, values: Tensor) -> None:
@@ -152,7 +153,7 @@ def _keep(g: Outgoing, rows: _Rows, name: Layer, samples: slice, order: str) -> 
         "positions last": ((h, r, q, s), (0, 1, 2, 4, 3)),
     }[order]
     if name not in rows.tensors:
-        rows.tensors[name] = first.new_empty(rows.n, *shape).permute(back)
+        rows.tensors[name] = empty(first, rows.n, *shape).permute(back)
     out, start = rows.tensors[name][samples], 0
     for views in g.parts:
         positions = slice(start, start + views[0].shape[2])
