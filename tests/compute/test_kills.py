@@ -15,17 +15,19 @@ from compute.toy_kernels import Gaussian, Linear
 from tangentkit.compute import gram
 
 SAMPLES, TILE = 40, 4
+MANY = 120
+"""Samples whose 465 tiles take longer than all killed writers together have: none of them comes to its end."""
 WRITERS = """
 import os, sys
 sys.path.insert(0, sys.argv[2])
 import torch, zarr
-from compute.test_kills import KERNEL, TILE, data
+from compute.test_kills import KERNEL, MANY, TILE, data
 from tangentkit.compute import gram
 print("ready", flush=True)
 while sys.stdin.readline():
     child = os.fork()
     if not child:
-        gram(KERNEL, data(), store=sys.argv[1], tile=TILE, progress=False)
+        gram(KERNEL, data(MANY), store=sys.argv[1], tile=TILE, progress=False)
         os._exit(0)
     print(child, flush=True)
     os.waitpid(child, 0)
@@ -34,8 +36,8 @@ while sys.stdin.readline():
 KERNEL = Linear().normalized() + Gaussian(delay=0.004)
 
 
-def data() -> torch.Tensor:
-    return torch.randn(SAMPLES, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+def data(samples: int = SAMPLES) -> torch.Tensor:
+    return torch.randn(samples, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
 
 
 def contents(store: Path) -> dict[str, bytes]:
@@ -63,7 +65,7 @@ def writers(tmp_path):
 
 
 def test_killed_at_twenty_random_moments_it_resumes_to_the_same_bytes(tmp_path, writers):
-    expected = gram(KERNEL, data(), store=tmp_path / "whole", tile=TILE)
+    expected = gram(KERNEL, data(MANY), store=tmp_path / "whole", tile=TILE)
     store, chance = tmp_path / "k", random.Random()  # any moment: others at each run
     count = 0
     for round in range(20):
@@ -76,7 +78,7 @@ def test_killed_at_twenty_random_moments_it_resumes_to_the_same_bytes(tmp_path, 
         assert writers.stdout.readline() == "ended\n"
         before, count = count, sum(1 for _ in store.rglob("c/*/[0-9]*"))
         assert count >= before, "a tile that was there is lost"
-    G = gram(KERNEL, data(), store=store, tile=TILE)
+    G = gram(KERNEL, data(MANY), store=store, tile=TILE)
     assert torch.equal(G.dense(), expected.dense())
     assert contents(store) == contents(tmp_path / "whole")
 
