@@ -19,6 +19,7 @@ from tangentkit.infinite.duals import Pointwise as Pointwise
 from tangentkit.infinite.duals import dual_of as dual_of
 from tangentkit.infinite.expectations import gaussian_expectation as gaussian_expectation
 from tangentkit.infinite.kernel import InfiniteKernel as InfiniteKernel
+from tangentkit.infinite.mlp import mlp_kernel_function as mlp_kernel_function
 from tangentkit.infinite.programs import Program as Program
 from tangentkit.infinite.sampling import degree_energies as degree_energies
 from tangentkit.infinite.sampling import empirical_fractional_variance as empirical_fractional_variance

@@ -102,7 +102,7 @@ class Dynamics:
             f0_test: predictions at the start there, (m,) or (m, c); to be given where f0 was.
 
         Returns:
-            (*t, m) or (*t, m, c), as y is.
+            (t..., m) or (t..., m, c), as y is.
 
         Raises:
             InputError: a shape does not fit, f0_test is missing, or a time is negative.
@@ -126,7 +126,7 @@ class Dynamics:
         return self._given(self._targets.unfold(columns), t)
 
     def coefficients(self, t: Times) -> Float[Tensor, "..."]:
-        """α(t) in f_t(x) = f_0(x) + K(x, X) α(t), of shape (*t, n) or (*t, n, c), as y is."""
+        """α(t) in f_t(x) = f_0(x) + K(x, X) α(t), of shape (t..., n) or (t..., n, c), as y is."""
         return self._given(self._targets.unfold(self._coefficients(self._times(t))), t)
 
     def smoother(self, t: Times, K_test: Any = None) -> Float[Tensor, " *t m n"]:
@@ -146,7 +146,7 @@ class Dynamics:
         return self._given((projected * self.scale * self._progress(times)[:, None]) @ V.T, t)
 
     def modes(self, t: Times) -> Float[Tensor, "..."]:
-        """The learning curve of each mode: v_iᵀ (f_t - y), the largest eigenvalue first, (*t, r) or (*t, r, c).
+        """The learning curve of each mode: v_iᵀ (f_t - y), the largest eigenvalue first, (t..., r) or (t..., r, c).
 
         Modes of a block kernel span samples and outputs, and have no axis c.
         """
@@ -165,7 +165,7 @@ class Dynamics:
     def time_to_fit(self, fraction: float = 0.01) -> Float[Tensor, " r"]:
         """The time in which each mode comes to within a fraction of its way to its limit: ln(1/fraction) / δ.
 
-        δ is ρ for gradient flow and -ln |1 - lr ρ| for gradient descent, where times are real numbers of steps.
+        δ is ρ for gradient flow and `-ln |1 - lr ρ|` for gradient descent, where times are real numbers of steps.
         With momentum it is the decay late in training, and the start from rest is not counted. Modes that never
         learn take for ever.
 
@@ -253,7 +253,7 @@ def gradient_flow(
             (that of torch.nn.MSELoss), "half_sample_mean", "sample_mean".
 
     Returns:
-        (*t, m) or (*t, m, c), as y is; m = n without K_test.
+        (t..., m) or (t..., m, c), as y is; m = n without K_test.
 
     Raises:
         InputError: shapes or devices do not match, or a time is negative.

@@ -153,7 +153,7 @@ class InfiniteEnsemble:
         return cls(blocks, y, ntk=trained, loss=loss, diag_reg=diag_reg, descent=descent)
 
     def mean(self, t: Times = math.inf) -> Float[Tensor, "..."]:
-        """The mean prediction at time t, of shape (*t, m) or (*t, m, c), as y is."""
+        """The mean prediction at time t, of shape (t..., m) or (t..., m, c), as y is."""
         return self._dynamics.predictions(t, self._trained_cross)
 
     def covariance(self, t: Times = math.inf) -> Float[Tensor, "*t m m"]:
