@@ -14,26 +14,29 @@ from tangentkit import TangentKernel
 
 FIGURES = Path(__file__).resolve().parent.parent.parent / "docs" / "figures"
 WORK = [
-    # workload, samples, outputs, repeats, contenders, whether it takes minutes
-    ("mlp", 512, "trace", 7, ("ours", "recipe", "neural-tangents"), False),
-    ("mlp", 512, "pseudo", 7, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
-    ("mlp", 128, "full", 7, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
-    ("mlp", 512, "full", 5, ("ours", "neural-tangents", "nngeometry"), False),
-    ("lenet", 512, "trace", 7, ("ours", "recipe", "neural-tangents"), False),
-    ("lenet", 512, "pseudo", 7, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
-    ("lenet", 512, "full", 5, ("ours", "recipe", "neural-tangents"), False),
-    ("transformer", 64, "trace", 5, ("ours", "recipe"), False),
-    ("resnet18", 64, "pseudo", 3, ("ours", "recipe", "neural-tangents"), True),
-    ("resnet18", 64, "trace", 2, ("ours", "recipe", "neural-tangents"), True),
-    ("resnet18", 256, "trace", 1, ("ours", "recipe"), True),
+    # workload, samples, outputs, repeats in a process, rounds of processes, contenders, whether it takes minutes
+    ("mlp", 512, "trace", 7, 3, ("ours", "recipe", "neural-tangents"), False),
+    ("mlp", 512, "pseudo", 7, 3, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
+    ("mlp", 128, "full", 7, 3, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
+    ("mlp", 512, "full", 5, 3, ("ours", "neural-tangents", "nngeometry"), False),
+    ("lenet", 512, "trace", 7, 3, ("ours", "recipe", "neural-tangents"), False),
+    ("lenet", 512, "pseudo", 7, 3, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
+    ("lenet", 512, "full", 5, 3, ("ours", "recipe", "neural-tangents"), False),
+    ("transformer", 64, "trace", 5, 3, ("ours", "recipe"), False),
+    ("resnet18", 64, "pseudo", 3, 2, ("ours", "recipe", "neural-tangents"), True),
+    ("resnet18", 64, "trace", 2, 1, ("ours", "recipe", "neural-tangents"), True),
+    ("resnet18", 256, "trace", 1, 1, ("ours", "recipe"), True),
 ]
 
 
 def measure(quick: bool, console: Console) -> Iterator[dict]:
-    """Records that grow row by row."""
+    """Records that grow row by row.
+
+    Contenders take turns, for the machine's rate changes by the minute; each keeps its best.
+    """
     record = {"rate": gemm_rate(), "rows": [], "growth": measure_growth(console)}
     draw_growth(record["growth"], FIGURES / "growth.png")
-    for name, n, outputs, repeats, contenders, long in WORK:
+    for name, n, outputs, repeats, rounds, contenders, long in WORK:
         if quick and long:
             continue
         model, x = workload(name, n)
@@ -44,10 +47,19 @@ def measure(quick: bool, console: Console) -> Iterator[dict]:
             "flops": TangentKernel(model, outputs).plan(x).flops,
         }
         del model, x
-        for contender in contenders:
-            slow = contender == "recipe" and name in ("mlp", "resnet18")
-            row[contender] = contest(contender, name, n, outputs, 1 if slow else repeats)
-            console.print(f"{name} N={n} {outputs}: {contender} {row[contender]}")
+        for _ in range(1 if quick else rounds):
+            for contender in contenders:
+                # A minute and more a call: one is enough.
+                slow = contender == "recipe" and name in ("mlp", "resnet18")
+                found = contest(contender, name, n, outputs, 1 if slow else repeats)
+                row[contender] = _better(row.get(contender), found)
+                console.print(f"{name} N={n} {outputs}: {contender} {found}")
         record["rate"] = max(record["rate"], gemm_rate())
         record["rows"].append(row)
         yield record
+
+
+def _better(before: dict | str | None, now: dict | str) -> dict | str:
+    if not isinstance(before, dict):
+        return now
+    return min(before, now, key=lambda found: found["seconds"]) if isinstance(now, dict) else before

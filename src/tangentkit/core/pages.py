@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LARGE = 2**25
+LARGE = 2**23
 """Bytes from which it pays: what is smaller the allocator has often had before, and gives without a fault."""
 LINE = 64
 """Bytes of a cache line, at which tensors begin."""
@@ -26,9 +26,7 @@ def zeros(like: Tensor, *shape: int) -> Tensor:
         tensor([[0., 0., 0.],
                 [0., 0., 0.]])
     """
-    return (
-        torch.from_numpy(np.zeros(shape, DTYPES[like.dtype])) if _fits(like, shape) else like.new_zeros(shape)
-    )
+    return _aligned(np.zeros, like, shape) if _fits(like, shape) else like.new_zeros(shape)
 
 
 def empty(like: Tensor, *shape: int) -> Tensor:
@@ -38,9 +36,7 @@ def empty(like: Tensor, *shape: int) -> Tensor:
         >>> empty(torch.ones(1), 2, 3).shape
         torch.Size([2, 3])
     """
-    return (
-        torch.from_numpy(np.empty(shape, DTYPES[like.dtype])) if _fits(like, shape) else like.new_empty(shape)
-    )
+    return _aligned(np.empty, like, shape) if _fits(like, shape) else like.new_empty(shape)
 
 
 def _fits(like: Tensor, shape: tuple[int, ...]) -> bool:

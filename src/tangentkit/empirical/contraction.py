@@ -55,15 +55,19 @@ class Tile:
         total = self.sums[name]
         for start in range(0, rows.shape[1], LONGEST_SUM):
             part = slice(start, start + LONGEST_SUM)
-            for block in _row_blocks(len(rows), halves=self.symmetric):
-                stop = block.stop if self.symmetric else len(columns)
-                total[block, :stop].addmm_(rows[block, part], columns[:stop, part].T)
+            for i, j in self.panels(len(rows), len(columns), row_block(len(rows))):
+                total[i, j].addmm_(rows[i, part], columns[j, part].T)
 
+    def panels(self, n: int, m: int, width: int) -> Iterator[tuple[slice, slice]]:
+        """(rows, columns) that cover a matrix or, in panels of so many columns, the half below its diagonal.
 
-def _row_blocks(n: int, *, halves: bool) -> Iterator[slice]:
-    size = row_block(n) if halves else n
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))
+        Upright panels: their products are a tenth faster than those of lying ones.
+        """
+        if not self.symmetric:
+            yield slice(0, n), slice(0, m)
+            return
+        for start in range(0, m, width):
+            yield slice(start, n), slice(start, min(start + width, m))
 
 
 # -- pairwise ----------------------------------------------------------------------------------------------------
@@ -102,8 +106,7 @@ def _add_head(tile: Tile, layer: Layer, gx: Tensor, gy: Tensor) -> None:
     ay = ax if tile.symmetric else tile.y.inputs(layer)[:, :, 0]
     for head, outer in enumerate(gx @ gy.mT):
         alone = torch.equal(outer, outer.diag().diag())
-        for i in _row_blocks(tile.x.n, halves=tile.symmetric):
-            j = slice(0, i.stop if tile.symmetric else tile.y.n)
+        for i, j in tile.panels(tile.x.n, tile.y.n, row_block(tile.x.n)):
             inner = ax[i, head] @ ay[j, head].T
             for name, factor in ((layer.weight, inner), (layer.bias, torch.ones_like(inner))):
                 if name is None:
@@ -147,12 +150,13 @@ def _pair_rows(g: Tensor, full: bool) -> Tensor:
 
 
 def _pair_blocks(tile: Tile, positions: tuple[int, int], copies: int) -> Iterator[tuple[slice, slice]]:
-    n, m = tile.x.n, tile.y.n
-    entries = tile.blocks.pairs / (positions[0] * positions[1] * copies**2)
-    size = max(1, min(int(entries**0.5), pair_block(n, positions[0] * copies)))
-    for i in range(0, n, size):
-        for j in range(0, min(i + size, n) if tile.symmetric else m, size):
-            yield slice(i, min(i + size, n)), slice(j, min(j + size, m))
+    each = positions[0] * positions[1] * copies**2
+    width = max(1, min(int((tile.blocks.pairs / each) ** 0.5), pair_block(tile.x.n, positions[0] * copies)))
+    height = max(1, tile.blocks.pairs // (each * width))
+    for rows, columns in tile.panels(tile.x.n, tile.y.n, width):
+        for j in range(columns.start, columns.stop, width):
+            for i in range(rows.start, rows.stop, height):
+                yield slice(i, min(i + height, rows.stop)), slice(j, min(j + width, columns.stop))
 
 
 def _entries(samples: slice, copies: int) -> slice:

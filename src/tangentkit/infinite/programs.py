@@ -92,7 +92,7 @@ class Program:
     def apply(self, function: Scalar, *arguments: Vector | Image) -> Image:
         """function(arguments), entry by entry (Nonlin); images may be arguments too.
 
-        The law holds for functions that grow slower than exp(|x|^a) for some a < 2.
+        The law holds for functions that grow slower than ``exp(|x|^a)`` for some a < 2.
 
         Raises:
             InputError: there is no argument, or it belongs to another program.
