@@ -1149,6 +1149,42 @@ zoo(
     floats(4),
 )
 zoo(
+    "powers at the edges",
+    lambda: Formula(
+        lambda m, x: F.relu(x) ** (1 + m.p.abs()) + F.relu(m.q) ** x.round().abs() + torch.lerp(m.p, x, 0.3),
+        p=(4,),
+        q=(4,),
+    ),
+    floats(4),
+)
+zoo(
+    "ties with a parameter",
+    lambda: Formula(
+        lambda m, x: torch.maximum(x.round(), m.t - m.t.detach()) + torch.minimum(m.t, m.t * x.round()),
+        t=(4,),
+    ),
+    floats(4),
+)
+zoo("vector on tokens", lambda: Formula(lambda m, x: torch.tanh(x @ m.w), w=(4,)), floats(3, 4))
+zoo(
+    "bilinear on tokens, sequence first",
+    lambda: Formula(
+        lambda m, x: m.f(x.transpose(0, 1), x.transpose(0, 1).square()).tanh().mean(0), f=nn.Bilinear(3, 3, 2)
+    ),
+    floats(4, 3),
+)
+zoo(
+    "baddbmm with factors, weights on the left",
+    lambda: Formula(
+        lambda m, x: (
+            torch.baddbmm(m.b, m.w, x.permute(1, 2, 0), beta=0.5, alpha=2).permute(2, 0, 1).flatten(1).tanh()
+        ),
+        b=(3, 2, 1),
+        w=(3, 2, 4),
+    ),
+    floats(3, 4),
+)
+zoo(
     "comparisons with a parameter",
     lambda: Formula(
         lambda m, x: torch.maximum(x, m.t) + torch.minimum(x, m.u) + torch.clamp(x, m.t, m.t.abs() + 3),
@@ -1616,6 +1652,210 @@ def _accumulate(m: Any, x: Tensor) -> Tensor:
     out[:, 0] = m.w[0]
     return out.tanh()
 
+
+# -- whole architectures ------------------------------------------------------------------------------------------
+
+
+def _convnext(m: Any, x: Tensor) -> Tensor:
+    h = m.stem(x)
+    block = m.b(F.gelu(m.a(m.norm(m.depthwise(h).permute(0, 2, 3, 1))))) * m.scale
+    return m.head((h + block.permute(0, 3, 1, 2)).mean((2, 3)))
+
+
+zoo(
+    "convnext",
+    lambda: Formula(
+        _convnext,
+        stem=nn.Conv2d(2, 4, 2, stride=2),
+        depthwise=nn.Conv2d(4, 4, 3, padding=1, groups=4),
+        norm=nn.LayerNorm(4),
+        a=nn.Linear(4, 8),
+        b=nn.Linear(8, 4),
+        scale=(4,),
+        head=nn.Linear(4, 3),
+    ),
+    floats(2, 6, 6),
+)
+
+
+def _shifted_windows(m: Any, x: Tensor) -> Tensor:
+    x = m.embed(x)
+    for shift in (0, 1):
+        h = torch.roll(m.norm(x), (-shift, -shift), (1, 2)).unflatten(2, (2, 2)).unflatten(1, (2, 2))
+        h = h.transpose(2, 3).reshape(-1, 4, 4)  # windows of two by two, flattened with the samples
+        q, k, v = m.qkv(h).unflatten(2, (3, 2, 2)).permute(2, 0, 3, 1, 4)
+        bias = m.table[torch.arange(4)[:, None] - torch.arange(4) + 3].permute(2, 0, 1)
+        h = m.out(((q @ k.mT / 2 + bias).softmax(-1) @ v).transpose(1, 2).flatten(2))
+        h = h.view(len(x), 2, 2, 2, 2, 4).transpose(2, 3).reshape(x.shape)
+        x = x + torch.roll(h, (shift, shift), (1, 2))
+    return m.head(x.mean((1, 2)))
+
+
+zoo(
+    "attention in shifted windows",
+    lambda: Formula(
+        _shifted_windows,
+        embed=nn.Linear(3, 4),
+        norm=nn.LayerNorm(4, eps=0.1),  # of few entries some have little variance, and float32 loses digits
+        qkv=nn.Linear(4, 12),
+        out=nn.Linear(4, 4),
+        table=(7, 2),
+        head=nn.Linear(4, 2),
+    ),
+    floats(4, 4, 3),
+)
+zoo(
+    "hypernetwork of a learned code",
+    lambda: Formula(
+        lambda m, x: m.head(
+            torch.tanh(F.linear(x, m.weights(m.code).reshape(4, 4), m.biases(m.code).flatten()))
+        ),
+        code=(2, 3),
+        weights=nn.Linear(3, 8),
+        biases=nn.Linear(3, 2),
+        head=nn.Linear(4, 2),
+    ),
+    floats(4),
+)
+zoo(
+    "convolution whose weights come from the sample",
+    lambda: Formula(
+        lambda m, x, z: m.head(
+            F.conv2d(x.reshape(1, -1, 4, 4), m.weights(z).view(-1, 2, 3, 3), groups=len(x))
+            .tanh()
+            .view(len(x), -1)
+        ),
+        weights=nn.Linear(3, 36),
+        head=nn.Linear(8, 2),
+    ),
+    joined(floats(2, 4, 4), floats(3)),
+)
+
+
+def _scan(m: Any, x: Tensor) -> Tensor:
+    u, gate = m.inputs(x).chunk(2, -1)
+    u = F.silu(m.conv(u.mT)[..., : x.shape[1]].mT)
+    b, c = m.bc(u).chunk(2, -1)
+    dt, decay = F.softplus(m.dt(u)), -m.log_decay.exp()
+    state, seen = x.new_zeros(len(x), *decay.shape), []
+    for t in range(x.shape[1]):
+        state = (
+            torch.exp(dt[:, t, :, None] * decay) * state + (dt[:, t] * u[:, t])[:, :, None] * b[:, t, None]
+        )
+        seen.append((state * c[:, t, None]).sum(-1))
+    return m.head(((torch.stack(seen, 1) + m.skip * u) * F.silu(gate)).mean(1))
+
+
+zoo(
+    "selective state space",
+    lambda: Formula(
+        _scan,
+        inputs=nn.Linear(2, 6),
+        conv=nn.Conv1d(3, 3, 2, groups=3, padding=1),
+        bc=nn.Linear(3, 4),
+        dt=nn.Linear(3, 3),
+        log_decay=(3, 2),
+        skip=(3,),
+        head=nn.Linear(3, 2),
+    ),
+    floats(4, 2),
+)
+
+
+def _attention_by_einsum(m: Any, x: Tensor) -> Tensor:
+    q, k, v = m.qkv(x).unflatten(-1, (3, 2, -1)).unbind(2)
+    weights = torch.einsum("nqhd,nkhd->nhqk", q, k).softmax(-1)
+    return m.head(torch.einsum("nhqk,nkhd->nqhd", weights, v).flatten(2)).mean(1)
+
+
+zoo(
+    "attention by einsum, another graph for one sample",
+    lambda: Formula(_attention_by_einsum, qkv=nn.Linear(3, 12), head=nn.Linear(4, 2)),
+    floats(5, 3),
+)
+zoo(
+    "standardized weights",
+    lambda: Formula(
+        lambda m, x: (
+            F.conv2d(x, (m.w - m.w.mean((1, 2, 3), True)) / m.w.std((1, 2, 3), keepdim=True))
+            .tanh()
+            .sum((2, 3))
+        ),
+        w=(3, 2, 3, 3),
+    ),
+    floats(2, 4, 4),
+)
+zoo(
+    "tied convolutional autoencoder",
+    lambda: Formula(
+        lambda m, x: F.conv_transpose2d(F.conv2d(x, m.w).tanh(), m.w).flatten(1)[:, ::4], w=(3, 2, 3, 3)
+    ),
+    floats(2, 5, 5),
+)
+zoo(
+    "fourier operator",
+    lambda: Formula(
+        lambda m, x: (
+            torch.fft.irfft(torch.einsum("nik,iok->nok", torch.fft.rfft(x), torch.complex(m.re, m.im)), n=6)
+            .tanh()
+            .mean(2)
+        ),
+        re=(2, 3, 4),
+        im=(2, 3, 4),
+    ),
+    floats(2, 6),
+)
+zoo(
+    "vector quantizer",
+    lambda: Formula(
+        lambda m, x: _quantized(m, m.a(x)), a=nn.Linear(4, 3), book=nn.Embedding(5, 3), b=nn.Linear(3, 2)
+    ),
+    floats(4),
+)
+
+
+def _quantized(m: Any, h: Tensor) -> Tensor:
+    code = m.book(torch.cdist(h, m.book.weight).argmin(1))
+    return m.b(h + (code - h).detach()) + code[:, :2]  # the gradient goes straight through
+
+
+def _dispatched(m: Any, x: Tensor) -> Tensor:
+    n, expert = len(x), (x[:, 0] > 0).long()
+    place = (F.one_hot(expert, 2).cumsum(0).gather(1, expert[:, None]) - 1)[:, 0]
+    sent = x.new_zeros(n, 2, n)
+    sent[torch.arange(n), expert, place] = 1
+    h = torch.tanh(torch.einsum("ecd,edo->eco", torch.einsum("nec,nd->ecd", sent, x), m.w))
+    return torch.einsum("nec,eco->no", sent, h)
+
+
+def _added_by_index(m: Any, x: Tensor) -> Tensor:
+    gate, expert = m.gate(x).softmax(1).max(1)
+    out = x.new_zeros(len(x), 2)
+    for e in range(3):
+        rows = (expert == e).nonzero()[:, 0]
+        out = out.index_add(0, rows, torch.tanh(x[rows] @ m.w[e]) * gate[rows, None])
+    return out
+
+
+def _sorted_by_expert(m: Any, x: Tensor) -> Tensor:
+    order = (x[:, 0] > 0).long().argsort(stable=True)
+    out = x.new_zeros(len(x), 2)
+    out[order] = m.b(torch.tanh(m.a(x[order])))
+    return out
+
+
+# The samples that are looked at first (0, 1, 2, 3 and 5) stand in the order of the experts; sample 4 does not.
+zoo(
+    "samples sorted by expert, but not at first",
+    lambda: Formula(_sorted_by_expert, a=nn.Linear(4, 3), b=nn.Linear(3, 2)),
+    _signs(-1, -1, -1, 1, -1, 1),
+)
+zoo(
+    "samples sent to experts by products, at first all to one",
+    lambda: Formula(_dispatched, w=(2, 4, 2)),
+    _signs(-1, -1, -1, -1, 1, -1),
+)
+zoo("experts added by index", lambda: Formula(_added_by_index, gate=nn.Linear(4, 3), w=(3, 4, 2)), floats(4))
 
 # -- other batches -----------------------------------------------------------------------------------------------
 

@@ -1,6 +1,7 @@
 """Work by a Dask cluster survives the death of workers, and its store the death of the scheduler."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,6 +63,31 @@ def test_a_cluster_computes_the_same(client, tmp_path):
     assert client.run(lambda dask_worker: [n for n in dask_worker.plugins if n.startswith("tangentkit")]) == {
         address: [] for address in client.scheduler_info()["workers"]
     }
+
+
+def small_network():
+    return nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+
+
+@pytest.mark.parametrize("name", ["full", "sketched", "infinite", "monte carlo"])
+def test_every_kind_of_kernel_goes_to_a_cluster(client, tmp_path, name):
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = small_network()
+    kernel = {
+        "full": tk.TangentKernel(model, "full"),
+        "sketched": 2.0 * tk.SketchedTangentKernel(model, 32).normalized(),
+        "infinite": tk.InfiniteKernel(model) + tk.ConjugateKernel(model),
+        "monte carlo": tk.MonteCarloKernel(small_network, 2),
+    }[name]
+    x, y = samples(7), samples(3, 1)
+    gram(kernel, x, store=tmp_path / "here", tile=2)
+    gram(kernel, x, store=tmp_path / "there", tile=2, engine=Dask(client))
+    one, other = (open_gram(tmp_path / place).dense() for place in ("here", "there"))
+    torch.testing.assert_close(other, one, rtol=1e-12, atol=1e-13)
+    k = kernel(x, y)
+    held = gram(kernel, x, y, tile=2, engine=Dask(client)).dense()
+    torch.testing.assert_close(held, k.flatten(2).flatten(0, 1) if k.ndim == 4 else k)
 
 
 class Broken(Gaussian):
@@ -150,6 +176,50 @@ def test_workers_get_the_model_once_and_the_memory_that_is_theirs(client, tmp_pa
     there = [line for line in lines if line == f"memory {LIMIT // 4}"]
     assert len(there) == 21
     assert len(lines) == len(received) + len(here) + len(there)
+
+
+def peak_memory() -> int:
+    """The most bytes that this process ever had in memory."""
+    found = re.search(r"VmHWM:\s+(\d+)", Path("/proc/self/status").read_text())
+    assert found
+    return 1024 * int(found[1])
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="only Linux tells the peak memory of a process"
+)
+def test_a_worker_stays_within_its_memory(tmp_path):
+    limit, side, outputs = 2**30, 256, 10
+    channels, pixels = 32, 32 * 32
+    model = nn.Sequential(
+        nn.Conv2d(1, channels, 1),
+        nn.Tanh(),
+        nn.Conv2d(channels, channels, 1),
+        nn.Tanh(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(channels, outputs),
+    )
+    image = 4 * channels * pixels
+    # Activations and outgoing gradients of the samples of one tile: held at once they would be far beyond the limit.
+    assert 2 * side * image * (2 + 2 * outputs) > limit
+    x = torch.randn(2 * side, 1, 32, 32, generator=torch.Generator().manual_seed(0))
+    with (
+        distributed.LocalCluster(
+            n_workers=1, threads_per_worker=1, memory_limit=limit, dashboard_address=":0"
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        gram(tk.TangentKernel(model), x[:4], store=tmp_path / "small", tile=2, engine=Dask(client))
+        (idle,) = client.run(peak_memory).values()
+        (pid,) = client.run(os.getpid).values()
+        gram(tk.TangentKernel(model), x, store=tmp_path / "k", tile=side, engine=Dask(client))
+        (peak,) = client.run(peak_memory).values()
+        assert pid in client.run(os.getpid).values(), "the worker died and was replaced"
+    assert peak <= limit
+    # A quarter of the limit is the kernel's; tiles, samples and what is read of them come on top.
+    own = 4 * side**2 * 4 + 2 * x.nbytes
+    assert peak - idle <= limit // 4 + limit // 32 + own
 
 
 def test_without_an_address_processes_of_this_machine_are_started_and_ended(tmp_path):

@@ -1,5 +1,7 @@
 """A Gram matrix is what the kernel gives, whoever computes it and wherever it is kept."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -31,6 +33,10 @@ KERNELS = {
     "one output": tk.TangentKernel(MODEL, 1),
     "conjugate": tk.ConjugateKernel(MODEL, bias=True),
     "embedding": tk.EmbeddingKernel(MODEL).normalized(),
+    "sketched": tk.SketchedTangentKernel(MODEL, 32),
+    "sketched, count": tk.SketchedTangentKernel(MODEL, 32, "pseudo", "count").normalized(),
+    "infinite": tk.InfiniteKernel(MODEL),
+    "infinite, composed": 0.5 * tk.InfiniteKernel(MODEL, kind="nngp").normalized() + tk.TangentKernel(MODEL),
     "monte carlo": tk.MonteCarloKernel(lambda: nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1)).double(), 2),
 }
 
@@ -72,6 +78,28 @@ def test_every_kernel_everywhere(name, where, square, tmp_path):
     close(G @ v, expected @ v)
     if "store" in options:
         close(open_gram(options["store"]).dense(), expected)
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_goes_on_to_the_same_bytes(name, tmp_path):
+    kernel, x = KERNELS[name], samples(7)
+    gram(kernel, x, store=tmp_path / "whole", tile=3)
+    expected = {p.relative_to(tmp_path / "whole"): p.read_bytes() for p in files_of(tmp_path / "whole")}
+
+    def stop(stage: str, done: int, total: int) -> None:
+        if stage == "gram" and done == total // 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        gram(kernel, x, store=tmp_path / "k", tile=3, progress=stop)
+    assert 0 < len(list((tmp_path / "k" / "gram" / "c").glob("*/*"))) < 6
+    assert not (tmp_path / "k" / "lock.json").exists()
+    gram(kernel, x, store=tmp_path / "k", engine=engines.Threads(2))
+    assert {p.relative_to(tmp_path / "k"): p.read_bytes() for p in files_of(tmp_path / "k")} == expected
+
+
+def files_of(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
 
 
 @settings(max_examples=40, deadline=None)
@@ -174,10 +202,17 @@ def test_progress_counts_every_tile(tmp_path):
     assert all((stage, total, total) in heard for stage, total in stages.items())
 
 
-@pytest.mark.parametrize("tile", [0, -3])
+@pytest.mark.parametrize("tile", [0, -3, 2.5, "8", True])
 def test_bad_tile_sizes_are_refused(tile):
     with pytest.raises(InputError, match="tile"):
         gram(Gaussian(), samples(3), tile=tile)
+
+
+def test_what_is_no_kernel_or_no_engine_is_refused():
+    with pytest.raises(InputError, match=r"not a kernel.*got function"):
+        gram(lambda x, y: x @ y.T, samples(3))  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"not an engine.*'dask'"):
+        gram(Gaussian(), samples(3), engine="dask")  # type: ignore[arg-type]
 
 
 def test_half_precision_is_refused_with_a_way_out():

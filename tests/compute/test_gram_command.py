@@ -62,7 +62,7 @@ def test_a_dry_run_writes_nothing_and_tells_the_cost(tangentkit, tmp_path):
     done = tangentkit(*WORDS, "--store", "k.zarr", "--dry-run", "--json")
     assert done.code == 0
     record = json.loads(done.out)
-    assert record["bytes"] == 10 * (8 * 8 * 4 + 4)
+    assert record["bytes"] == 10 * (8 * 8 * 4 + 4 + 52)  # numbers, checksum, seal and index
     assert record["estimated_seconds"] > 0
     assert list(tmp_path.iterdir()) == []
 

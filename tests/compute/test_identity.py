@@ -4,6 +4,7 @@ import functools
 import json
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 
 import pytest
@@ -63,13 +64,16 @@ class Options:
         (closing_over(1.0), closing_over(2.0)),
         (with_default(1.0), with_default(2.0)),
         (functools.partial(scaled, model=1), functools.partial(scaled, model=2)),
+        (functools.partial(nn.ReLU()), functools.partial(nn.Tanh())),
+        (nn.Linear(2, 2).forward, nn.Linear(2, 2).forward),
         (lambda x: x + 1, lambda x: x + 2),
         (lambda x: x.sin(), lambda x: x.cos()),
     ],
 )
 def test_different_things_differ(a, b):
     assert identify(a) != identify(b)
-    assert identify(a) == identify(a)
+    for value in (a, b):
+        assert identify(value) == identify(value)
     json.dumps(identify(a))
 
 
@@ -92,6 +96,138 @@ def test_code_counts_and_its_place_does_not():
         exec(text, scope)
         found.append(identify(scope["f"]))
     assert found[0] == found[1] != found[2]
+
+
+MODEL = """
+import torch
+from torch import nn
+
+{constant}
+
+class Wrapped(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * {factor}
+
+def helper(x):
+    return torch.{function}(x)
+
+class Net(nn.Module):
+    scale = {scale}
+
+    def __init__(self, option, **more):
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+        self._private = more.get("private", 1.0)
+        self.option = option
+        self.register_forward_hook(more.get("hook"))
+        for p in self.parameters():
+            nn.init.ones_(p)
+
+    def forward(self, x):
+        inner = lambda z: helper(z) * CONSTANT["a"]
+        return Wrapped.apply(inner(self.layer(x))) * self.scale * self._private
+"""
+
+
+def built(option=torch.tanh, constant="CONSTANT = {'a': 1.0}", factor=1, function="tanh", scale=1.0, **more):
+    """The architecture of a model whose file says these things."""
+    scope = {"__name__": "users_file"}
+    exec(MODEL.format(constant=constant, factor=factor, function=function, scale=scale), scope)
+    more = {"hook": lambda *call: call[2]} | more
+    return tk.TangentKernel(scope["Net"](option, **more)).identity()["function"]["architecture"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"option": torch.sin},
+        {"option": [1, {"depth": 2}]},
+        {"option": functools.partial(torch.add, alpha=2)},
+        {"option": Options(2)},
+        {"option": torch.zeros(2)},
+        {"option": nn.Linear(2, 2)},
+        {"option": torch.ones(2).mul},
+        {"constant": "CONSTANT = {'a': 2.0}"},
+        {"factor": 2},
+        {"function": "sin"},
+        {"scale": 2.0},
+        {"private": 2.0},
+        {"hook": lambda *call: 2 * call[2]},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_all_that_a_model_depends_on_counts(other):
+    assert built() == built()
+    assert built(**other) == built(**other)
+    assert built(**other) != built()
+
+
+def test_options_of_torch_that_are_not_printed_count():
+    def layer(activation):
+        torch.manual_seed(0)
+        return nn.TransformerEncoderLayer(4, 1, 8, activation=activation, batch_first=True).eval()
+
+    relu, gelu = (identify(layer(name)) for name in ("relu", "gelu"))
+    assert relu["values"] == gelu["values"]
+    assert relu["architecture"] != gelu["architecture"]
+    assert identify(layer("relu")) == relu
+
+
+def test_what_a_model_counts_and_keeps_while_it_runs_does_not_count():
+    class Counting(nn.Linear):
+        in_all = 0
+
+        def __init__(self):
+            super().__init__(3, 2)
+            self.calls, self.log, self.lock, self.parts = 0, [], threading.Lock(), [self]
+
+        def forward(self, x):
+            Counting.in_all += 1
+            self.calls += 1
+            self._note(x)
+            return super().forward(x)
+
+        def _note(self, x):
+            self.log.append(len(x))
+
+    heard = []
+    model = Counting()
+    kernel = tk.TangentKernel(model, forward=lambda m, x: (heard.append(1), m(x))[1])
+    before = kernel.identity()
+    kernel(torch.ones(2, 3))
+    with torch.no_grad():
+        model.weight.zero_()
+    assert model.calls
+    assert heard
+    assert kernel.identity() == before
+
+
+def test_an_option_set_by_a_method_counts():
+    class Scaled(nn.Linear):
+        def __init__(self):
+            super().__init__(3, 2)
+            self.factor = 1.0
+
+        def set_factor(self, factor):
+            self.factor = factor
+
+        def forward(self, x):
+            return self.factor * super().forward(x)
+
+    model = Scaled()
+    before = identify(model)
+    model.set_factor(2.0)
+    assert identify(model) != before
+
+
+def test_recurrent_networks_are_snapshots_too():
+    model = nn.LSTM(3, 2, batch_first=True)
+    kernel = tk.TangentKernel(model, forward=lambda m, x: m(x)[0][:, -1])
+    before = kernel.identity()
+    with torch.no_grad():
+        model.weight_ih_l0.zero_()
+    assert kernel.identity() == before
 
 
 def test_memory_does_not_count():

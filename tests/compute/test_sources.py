@@ -142,6 +142,33 @@ def test_what_is_no_data_is_refused(bad):
         as_source(bad)
 
 
+def test_labels_that_come_along_are_told_how_to_leave(tmp_path):
+    kernel = tk.TangentKernel(nn.Linear(3, 2).double())
+    with pytest.raises(InputError, match=r"float64 \(n, 3\), int64 \(n\).*inputs=lambda batch: batch\[0\]"):
+        gram(kernel, TensorDataset(numbers(), torch.arange(9)), store=tmp_path / "k")
+    assert not (tmp_path / "k").exists()
+
+
+def test_rows_of_lists_as_of_hugging_face_are_tensors(tmp_path):
+    class Rows(Plain):
+        def __getitems__(self, rows):
+            return [{"input": self.x[i].tolist(), "label": i} for i in rows]
+
+    x = numbers().float()
+    kernel = tk.TangentKernel(nn.Linear(3, 2))
+    data = Samples(Rows(x), inputs=lambda batch: batch["input"])
+    torch.testing.assert_close(gram(kernel, data, store=tmp_path / "k", tile=4).dense(), kernel(x))
+
+
+def test_samples_of_several_lengths_are_an_error_that_says_so(tmp_path):
+    class Ragged(Plain):
+        def __getitem__(self, i):
+            return self.x[i, : 1 + i % 3]
+
+    with pytest.raises(InputError, match=r"samples 0 to 8 cannot be one batch.*one length"):
+        identify_samples(Samples(Ragged(numbers())))
+
+
 def test_a_stream_is_refused():
     class Stream(IterableDataset):
         def __iter__(self):

@@ -70,12 +70,107 @@ def test_one_flipped_bit_is_an_error_that_names_the_file(store, name, place):
     )
     content[where] ^= 1 << int(chance.integers(8))
     path.write_bytes(content)
-    if "/c/" in name and not name.startswith("gram"):
-        # Parts are read when a tile is made from them.
-        for tile in (store / "gram" / "c").glob("*/*"):
-            tile.unlink()
     with pytest.raises(DataError, match=str(path)):
         again(store)
+
+
+def test_a_flip_of_any_byte_of_any_file_is_an_error(store):
+    for name, content in contents(store).items():
+        path = store / name
+        for where in range(0, len(content), max(1, len(content) // 12)):
+            path.write_bytes(content[:where] + bytes([content[where] ^ 0xFF]) + content[where + 1 :])
+            with pytest.raises(DataError, match=name):
+                again(store)
+        path.write_bytes(content)
+    torch.testing.assert_close(again(store), KERNEL(samples()))
+
+
+@pytest.mark.parametrize(
+    ("source", "place"),
+    [
+        ("gram/c/0/1", "gram/c/1/1"),
+        ("gram/c/0/0", "gram/c/1/1"),
+        ("features-lb-x/c/0/0", "features-lb-x/c/1/0"),
+    ],
+)
+def test_a_whole_tile_in_the_place_of_another_is_an_error(store, source, place):
+    before = contents(store)
+    (store / place).write_bytes(before[source])
+    with pytest.raises(DataError, match=rf"{store / place} is not the tile of this place.*repair"):
+        again(store)
+    again(store, repair=True)
+    assert contents(store) == before
+
+
+def test_a_whole_tile_from_another_matrix_is_an_error(store, tmp_path):
+    gram(KERNEL, samples(seed=1), store=tmp_path / "other", tile=3)
+    path = store / "gram" / "c" / "0" / "1"
+    path.write_bytes((tmp_path / "other" / "gram" / "c" / "0" / "1").read_bytes())
+    for attempt in (lambda: again(store), lambda: open_gram(store).dense(), lambda: open_gram(store)[0, 4]):
+        with pytest.raises(DataError, match=f"{path} is not the tile of this place"):
+            attempt()
+
+
+@pytest.mark.parametrize("name", ["0~", "77", "03", "note.txt"])
+def test_files_of_others_are_neither_read_nor_removed(store, name):
+    stranger = store / "gram" / "c" / "0" / name
+    stranger.write_bytes(b"mine")
+    expected = KERNEL(samples())
+    for repair in (False, True):
+        torch.testing.assert_close(again(store, repair=repair), expected)
+    assert stranger.read_bytes() == b"mine"
+
+
+def test_links_to_tiles_and_to_the_store_are_followed(store, tmp_path):
+    path = store / "gram" / "c" / "0" / "1"
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "link").symlink_to(store)
+    torch.testing.assert_close(again(tmp_path / "link"), KERNEL(samples()))
+    (tmp_path / "elsewhere").unlink()
+    with pytest.raises(DataError, match=f"{path} is missing|not complete"):
+        open_gram(store).dense()
+
+
+def test_a_store_stays_where_it_was_when_the_process_moves(tmp_path, monkeypatch):
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path)
+    made = gram(KERNEL, samples(), store="my k.zarr", tile=3)
+    opened = open_gram("my k.zarr")
+    monkeypatch.chdir(tmp_path / "other")
+    for G in (made, opened):
+        torch.testing.assert_close(G.dense(), KERNEL(samples()))
+
+
+def test_places_where_no_folder_can_be_are_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "k"):
+        with pytest.raises(DataError, match=f"cannot make the folder {place}"):
+            gram(KERNEL, samples(), store=place)
+
+
+def test_a_store_without_its_manifest_is_left_alone(store):
+    (store / "manifest.json").unlink()
+    before = contents(store)
+    with pytest.raises(DataError, match=r"no manifest\.json, but "):
+        again(store, repair=True)
+    with pytest.raises(DataError, match=r"not a store: expected manifest\.json"):
+        open_gram(store)
+    assert contents(store) == before
+
+
+def test_a_store_of_another_format_is_refused(store, monkeypatch):
+    monkeypatch.setattr("tangentkit.compute.store.FORMAT", 99)
+    for attempt in (lambda: again(store), lambda: open_gram(store)):
+        with pytest.raises(DataError, match="another format: expected 99, got 2"):
+            attempt()
+
+
+def test_one_sample_changed_in_the_middle_is_seen(store):
+    x = samples()
+    x[3, 1] = torch.nextafter(x[3, 1], x[3, 1] + 1)
+    with pytest.raises(DataError, match=r"data\.x\.content"):
+        gram(KERNEL, x, store=store)
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name != "manifest.json"])

@@ -1,4 +1,5 @@
 import copy
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -132,3 +133,45 @@ def test_inputs_of_other_dtype_or_not_finite_are_refused():
     with pytest.raises(InputError, match=r"nan or inf in samples \[2\]"):
         check_inputs(f, x)
     check_inputs(f, {"ids": torch.ones(4, dtype=torch.long), "x": torch.ones(4)})
+
+
+def test_what_is_no_model_or_has_no_values_is_refused():
+    with pytest.raises(ModelError, match=r"expected an nn.Module, got function"):
+        snapshot(lambda x: x)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ModelError, match=r"weight has no values yet.*load_state_dict"):
+        snapshot(nn.Linear(3, 2, device="meta"))
+    with pytest.raises(ModelError, match=r"weight has no values yet"):
+        snapshot(nn.LazyLinear(2))
+
+
+def test_outputs_come_in_the_dtype_of_the_parameters():
+    f = snapshot(nn.Linear(3, 2), forward=lambda m, x: m(x).double())
+    assert f(f.params, torch.ones(4, 3)).dtype == torch.float32
+
+
+def test_threads_that_share_a_module_leave_it_as_it_was():
+    model = nn.Sequential(nn.Linear(3, 50), nn.Tanh(), nn.Linear(50, 2))
+    own = {id(p) for p in model.parameters()}
+    functions = [snapshot(model) for _ in range(4)]
+    for k, f in enumerate(functions):
+        f.params["2.bias"] += k
+    x = torch.randn(5, 3)
+    expected = [model(x) + k for k in range(4)]
+
+    def work(k: int) -> float:
+        return max((functions[k](functions[k].params, x) - expected[k]).abs().max().item() for _ in range(50))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert max(pool.map(work, range(4))) < 1e-6
+    assert {id(p) for p in model.parameters()} == own
+
+
+def test_a_plain_lstm_gives_the_same_and_leaves_the_flag():
+    model, x = nn.LSTM(3, 4, batch_first=True), torch.randn(5, 6, 3)
+    f = snapshot(model, forward=lambda m, x: m(x)[0][:, -1])
+    expected = model(x)[0][:, -1]
+    torch.testing.assert_close(f(f.params, x), expected)
+    assert torch._C._get_mkldnn_enabled()
+    with pytest.raises(RuntimeError):
+        f(f.params, torch.randn(5, 6, 7))
+    assert torch._C._get_mkldnn_enabled()

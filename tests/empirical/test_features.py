@@ -207,3 +207,34 @@ def test_dict_batches():
     model, (x, _) = case.model(), case.batches()
     assert ConjugateKernel(model).features(x).shape == (6, 3)
     assert gap(ConjugateKernel(model)(x, take(x, slice(0, 2))), ConjugateKernel(model)(x)[:, :2]) <= 1e-14
+
+
+@pytest.mark.parametrize("kind", [ConjugateKernel, EmbeddingKernel])
+@pytest.mark.parametrize("noise", [lambda h: h.mean(0), torch.randn_like])
+def test_samples_that_see_each_other_are_refused(kind, noise):
+    model = Formula(lambda m, x: m.b(m.a(x) + noise(m.a(x))), a=nn.Linear(4, 5), b=nn.Linear(5, 2)).double()
+    with pytest.raises(ModelError, match="depends on the other samples of its batch, or on chance"):
+        kind(model)(X)
+
+
+def test_copies_of_one_sample_settle_nothing():
+    model = Formula(lambda m, x: m.b(m.a(x) * m.a(x).mean(0)), a=nn.Linear(4, 5), b=nn.Linear(5, 2)).double()
+    kernel = ConjugateKernel(model)
+    kernel(X[:1])
+    with pytest.raises(ModelError, match="depends on the other samples"):
+        kernel(X)
+
+
+@pytest.mark.parametrize("kind", [ConjugateKernel, EmbeddingKernel])
+def test_layers_called_by_keyword(kind):
+    parts = {"a": nn.Linear(4, 5), "b": nn.Linear(5, 2)}
+    plain = Formula(lambda m, x: m.b(m.a(x)), **parts).double()
+    named = Formula(lambda m, x: m.b(input=m.a(input=x)), **parts).double()
+    assert torch.equal(kind(named)(X, Y), kind(plain)(X, Y))
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_scripted_layers_are_refused():
+    model = Formula(lambda m, x: m.a(x), a=torch.jit.trace(nn.Linear(4, 2), torch.zeros(1, 4)))
+    with pytest.raises(ModelError, match="layer 'a' is scripted: expected a module that can be watched"):
+        EmbeddingKernel(model, ["a"])(X.float())

@@ -239,13 +239,23 @@ def test_layers_by_name():
     refused(UnknownNameError, "unknown layer '3'", lambda: ConjugateKernel(network(), "3"))
     refused(UnknownNameError, "unknown layer 'tanh'", lambda: EmbeddingKernel(network(), ["tanh"]))
     refused(InputError, "layers is one string", lambda: EmbeddingKernel(network(), "0"))
+    message = refused(InputError, "layer is no name", lambda: ConjugateKernel(network(), ["0", "2"]))
+    assert "Try: EmbeddingKernel" in message
 
 
 def test_number_of_initializations():
     refused(
-        InputError, "bad number of samples: expected at least 1, got 0", lambda: MonteCarloKernel(network, 0)
+        InputError,
+        "bad number of samples: expected a whole number, at least 1, got 0",
+        lambda: MonteCarloKernel(network, 0),
     )
+    refused(InputError, "bad number of samples", lambda: MonteCarloKernel(network, 2.5))
     refused(InputError, "no standard error", lambda: MonteCarloKernel(network, 1).with_error(X))
+
+
+def test_what_makes_models():
+    refused(InputError, "make_model is a module: expected a function", lambda: MonteCarloKernel(network()))
+    refused(InputError, "made no module: expected a module, got int", lambda: MonteCarloKernel(lambda: 3)(X))
 
 
 def test_nothing_is_left_behind_by_a_refusal():

@@ -68,6 +68,27 @@ def test_pooling_in_other_words(other):
     torch.testing.assert_close(InfiniteKernel(model, **SCALES)(X), expected, rtol=1e-12, atol=1e-13)
 
 
+def test_a_sum_over_positions_is_a_mean_times_their_number():
+    same(lambda m, x: m.head(m.c1(x).relu().sum((2, 3)) / 36), gap)
+    same(lambda m, x: m.head(m.c1(x).relu().sum(3, keepdim=True).sum((-2, -1)) * (1 / 36)), gap)
+
+
+def test_trained_gains_of_normalizations_are_announced():
+    norm = nn.LayerNorm(8)
+    model = nn.Sequential(nn.Linear(5, 8), norm, nn.ReLU(), nn.Linear(8, 1))
+    with pytest.warns(UserWarning, match=r"\('1'\) count as constants"):
+        warned = InfiniteKernel(model)
+    InfiniteKernel(model, "nngp")
+    norm.requires_grad_(False)
+    x = torch.randn(3, 5)
+    assert torch.equal(InfiniteKernel(model)(x), warned(x))
+
+
+def test_weights_outside_of_their_layer_are_refused():
+    with pytest.raises(ModelError, match=r"'c2.weight'.*outside of their layer"):
+        InfiniteKernel(Net(lambda m, x: m.head(F.conv2d(m.c1(x), m.c2.weight).mean((2, 3)))))
+
+
 def test_a_factor_is_a_scale_of_the_next_layer():
     doubled = Net(lambda m, x: m.head(2 * m.c1(x).relu().mean((2, 3))))
     for kind in ("nngp", "ntk"):
@@ -227,9 +248,9 @@ def test_tokens():
 
 def test_normalizations():
     norms = {
-        "layer": nn.LayerNorm([8, 6, 6], eps=1e-3),
-        "group": nn.GroupNorm(1, 8, eps=1e-3),
-        "groups": nn.GroupNorm(2, 8, eps=1e-3),
+        "layer": nn.LayerNorm([8, 6, 6], eps=1e-3, elementwise_affine=False),
+        "group": nn.GroupNorm(1, 8, eps=1e-3, affine=False),
+        "groups": nn.GroupNorm(2, 8, eps=1e-3, affine=False),
     }
     kernels = [
         kernel(lambda m, x: m.head(m.norm(m.c1(x)).relu().mean((2, 3))), norm=norm) for norm in norms.values()
@@ -239,11 +260,11 @@ def test_normalizations():
     # Over channels alone: at each position, as for channels-last networks; RMSNorm differs by its mean, which is 0.
     last = kernel(
         lambda m, x: m.head(m.norm(m.c1(x).permute(0, 2, 3, 1)).relu().mean((1, 2))),
-        norm=nn.LayerNorm(8, eps=1e-3),
+        norm=nn.LayerNorm(8, eps=1e-3, elementwise_affine=False),
     )
     rms = kernel(
         lambda m, x: m.head(m.norm(m.c1(x).permute(0, 2, 3, 1)).relu().mean((1, 2))),
-        norm=nn.RMSNorm(8, eps=1e-3),
+        norm=nn.RMSNorm(8, eps=1e-3, elementwise_affine=False),
     )
     torch.testing.assert_close(last, rms)
     assert not torch.allclose(last, kernels[0], rtol=1e-3)
@@ -255,7 +276,7 @@ def test_normalizations():
 
 
 def test_batch_norm_in_evaluation_mode_is_the_affine_map_of_its_statistics():
-    norm = nn.BatchNorm2d(8)
+    norm = nn.BatchNorm2d(8, affine=False)
     norm.running_var.fill_(3.0)
     model = Net(lambda m, x: m.head(m.norm(m.c1(x)).relu().mean((2, 3))), norm=norm).eval()
     scaled = kernel(lambda m, x: m.head(((3 + 1e-5) ** -0.5 * m.c1(x)).relu().mean((2, 3))))
@@ -294,7 +315,7 @@ def test_scales_of_our_layers_are_their_own():
 
 
 def test_it_is_a_snapshot_and_leaves_the_module_alone():
-    model = Net(gap, norm=nn.BatchNorm2d(8)).eval()
+    model = Net(gap, norm=nn.BatchNorm2d(8, affine=False)).eval()
     before = {name: value.clone() for name, value in model.state_dict().items()}
     kernel_before = InfiniteKernel(model, **SCALES)
     expected = kernel_before(X)
@@ -370,8 +391,12 @@ def mixed(m, x):
 
 
 def gated(m, x):
-    h = m.c1(x)
-    return m.head((h * torch.sigmoid(h)).mean((2, 3)))
+    return m.head((m.c1(x) * torch.sigmoid(m.other(x))).mean((2, 3)))
+
+
+def shortcut(m, x):
+    h = m.c1(x).relu()
+    return m.head((h + m.c2(h)).relu().mean((2, 3)))
 
 
 def squeezed(m, x):
@@ -400,12 +425,14 @@ REFUSED = {
     ),
     "Conv2d 'c2'.*used twice": (lambda m, x: m.head(m.c2(m.c2(m.c1(x)).relu()).mean((2, 3))), {}),
     "add.*nonlinear functions": (mixed, {}),
-    "mul.*products": (gated, {}),
+    "mul.*products": (gated, {"other": nn.Conv2d(3, 8, 3, padding=1)}),
+    "relu.*a nonlinear function itself.*shortcut": (shortcut, {}),
     "mul.*products of branches": (squeezed, {}),
     "add.*'c1'.*correlated": (correlated, {}),
     "relu.*not Gaussian": (lambda m, x: m.head(m.c1(x).relu().mean((2, 3)).relu()), {}),
     "softmax.*mixes": (lambda m, x: torch.softmax(gap(m, x), 1), {}),
-    "add.*shifts its mean": (lambda m, x: gap(m, x) + 1.0, {}),
+    "add.*shifts its mean": (lambda m, x: m.head(m.c1(x).relu().mean((2, 3)) + 1.0), {}),
+    "sum.*over channels": (lambda m, x: m.head(m.c1(x).sum(1).flatten(1)), {"features": 36}),
     "mean.*channels": (lambda m, x: m.head(m.c1(x).mean(1).flatten(1)), {"features": 36}),
     "'mix'.*not the channels": (
         lambda m, x: m.head(m.mix(m.c1(x).relu()).mean((2, 3))),

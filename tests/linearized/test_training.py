@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from tangentkit.core.errors import DataError, InputError, NumericalError, UnknownNameError
 from tangentkit.core.seeds import Key
@@ -352,12 +353,77 @@ def test_settings_are_checked(field, value, error):
         StepDecay(every=0)
 
 
+class OneByOne(Dataset):
+    """Pairs that are read by their index."""
+
+    def __init__(self, x=X, y=Y):
+        self.x, self.y = x, y
+
+    def __len__(self):
+        return len(self.y)
+
+    def __getitem__(self, i):
+        return self.x[i], self.y[i]
+
+
+class Together(OneByOne):
+    def __getitems__(self, numbers):
+        return [self[i] for i in numbers]
+
+
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("make", [OneByOne, Together, lambda: TensorDataset(X, Y)])
+def test_a_data_set_that_is_read_trains_as_one_in_memory(settings, make, tmp_path):
+    held, read = network(), network()
+    watch = {"again": (X, Y)}
+    expected = train(held, X, Y, settings, key=Key(0), watch=watch, checkpoint=tmp_path / "a")
+    half = replace(settings, epochs=2, schedule=ConstantRate())
+    found = train(read, make(), None, settings, key=Key(0), watch={"again": make()})
+    assert same(held, read)
+    assert found.rows == expected.rows
+    # They are the same run: one goes on where the other ended.
+    resumed = network()
+    assert (
+        train(resumed, make(), None, settings, key=Key(0), watch=watch, checkpoint=tmp_path / "a") == expected
+    )
+    assert same(resumed, held)
+    with pytest.raises(InputError, match="another training run"):
+        train(network(), make(), None, half, key=Key(0), watch=watch, checkpoint=tmp_path / "a")
+    other = OneByOne(X, (Y + 1) % 3)
+    with pytest.raises(InputError, match=r"another training run: expected data"):
+        train(network(), other, None, settings, key=Key(0), watch=watch, checkpoint=tmp_path / "a")
+
+
+def test_a_data_set_reads_no_more_than_a_mini_batch():
+    class Counting(OneByOne):
+        taken: list[int] = []  # noqa: RUF012
+
+        def __getitems__(self, numbers):
+            self.taken.append(len(numbers))
+            return [self[i] for i in numbers]
+
+    pairs = Counting()
+    train(network(), pairs, None, SETTINGS["adam"], key=Key(0))
+    assert max(pairs.taken) == SETTINGS["adam"].batch
+    assert sum(pairs.taken) == 4 * N
+
+
 def test_data_are_checked():
     model, settings = network(), SETTINGS["sgd"]
     with pytest.raises(InputError, match="differ in number"):
         train(model, X, Y[:-1], settings, key=Key(0))
     with pytest.raises(InputError, match="targets do not fit"):
         train(model, X, X, settings, key=Key(0))
+    with pytest.raises(InputError, match=r"no targets: expected y, or a Dataset"):
+        train(model, X, None, settings, key=Key(0))
+    with pytest.raises(InputError, match="targets beside a data set"):
+        train(model, OneByOne(), Y, settings, key=Key(0))
+    with pytest.raises(InputError, match="empty data set"):
+        train(model, OneByOne(X[:0], Y[:0]), None, settings, key=Key(0))
+    with pytest.raises(InputError, match=r"not labeled samples: expected pairs"):
+        train(model, TensorDataset(X), None, settings, key=Key(0))
+    with pytest.raises(InputError, match="in any order"):
+        train(model, IterableDataset(), None, settings, key=Key(0))
     with pytest.raises(InputError, match="no step"):
         train(model, X[:4], Y[:4], replace(settings, drop_last=True), key=Key(0))
     with pytest.raises(InputError, match="no parameter requires grad"):

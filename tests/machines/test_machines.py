@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -278,10 +279,27 @@ def test_singular_kernels_are_refused_where_the_solver_needs_more():
     assert float(f"{torch.linalg.eigvalsh(K)[0]:.3g}") == float(
         str(failure.value).split("got ")[1].split(" ")[0]
     )
-    with pytest.raises(NumericalError, match="not positive definite"):
-        KernelLogistic().fit(-K3, LABELS3)
+    for classes in (LABELS3, torch.arange(3)):
+        with pytest.raises(NumericalError, match=r"not positive definite.*Try: the kernel K \+ \S+ I"):
+            KernelLogistic(ridge=10.0).fit(K, classes)
+        with pytest.raises(NumericalError, match="not positive definite"):
+            KernelLogistic().fit(-K3, classes)
     with pytest.raises(NumericalError, match=r'not positive definite.*solver="features"'):
         KernelRegression("features", solver="normal").fit(torch.ones(3, 2, dtype=torch.float64), y)
+
+
+def test_conjugate_gradients_that_fail_tell_the_ends_of_the_spectrum():
+    Phi = torch.randn(40, 5, dtype=torch.float64, generator=Key(0).torch())
+    K, y = Phi @ Phi.T, torch.randn(40, dtype=torch.float64, generator=Key(1).torch())
+    with pytest.warns(ConvergenceWarning, match=r"its eigenvalues go from.*ridge=\S+ would do") as caught:
+        KernelRegression(solver="cg").fit(K, y)
+    ridge = float(str(caught[0].message).split("ridge=")[1].split(" ")[0])
+    assert KernelRegression(solver="cg", ridge=ridge).fit(K, y).converged_
+    shifted = K - torch.eye(40)
+    with pytest.raises(NumericalError, match=r"not positive definite.*got -1 .*Try: ridge=") as failure:
+        KernelRegression(solver="cg", ridge=0.5).fit(DenseOperator(shifted), y)
+    ridge = float(str(failure.value).split("ridge=")[1].split(",")[0])
+    assert KernelRegression(solver="cg", ridge=ridge).fit(shifted, y).converged_
 
 
 def test_requests_without_an_answer_are_refused():
@@ -310,5 +328,12 @@ def test_requests_without_an_answer_are_refused():
         lazy.predict(K3)
     with pytest.raises(InputError, match=r"targets do not match the samples"):
         KernelRegression(TangentKernel(network(), outputs="full"), ridge=0.1).fit(x, y)
-    with pytest.raises(NumericalError, match="leverage below 1"):
-        KernelRegression("features").fit(torch.eye(3, 2, dtype=torch.float64), y[:3]).leave_one_out()
+    for cutoff in (-1e-3, 1.0, float("nan"), "small"):
+        with pytest.raises(InputError, match=r"bad cutoff: expected a finite number >= 0 and < 1"):
+            KernelRegression(cutoff=cutoff).fit(K3, LABELS3)
+    with pytest.raises(InputError, match=r"complex targets.*y\.real"):
+        KernelRegression().fit(K3, LABELS3 + 1j)
+    # One sample with three outputs, by the shape of its targets.
+    one = KernelRegression(ridge=0.1).fit(K3, torch.ones(1, 3, dtype=torch.float64))
+    with pytest.raises(InputError, match=r"3 rows for every sample, as in training, got 2 rows"):
+        one.predict(K3[:2])

@@ -15,6 +15,7 @@ from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, TangentKernel
 from tangentkit.linalg import CG, Eigen, FactorOperator, Nystrom, PivotedCholesky
 from tangentkit.machines import KernelRegression, NystromRegression
+from tangentkit.machines.normal_equations import COLUMNS, normal_equations
 
 DUAL = ["cholesky", "eigh", "cg"]
 ALL = [*DUAL, "features", "normal"]
@@ -97,6 +98,21 @@ def test_features_do_not_square_the_condition_number():
     assert condition > 1e7
     assert error["features"] < 1e-12 * float(y.norm())
     assert error["features"] < error["eigh"]
+
+
+@pytest.mark.parametrize("d", [3, COLUMNS + 5])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_normal_equations_are_sums_over_strips_of_rows(d, weighted, dtype):
+    Phi, Y = features(70, d).to(dtype), features(70, 2, seed=1).to(dtype)
+    w = features(70, 1, seed=2)[:, 0].square() if weighted else None
+    strips = ((rows, Phi[rows]) for rows in (slice(0, 64), slice(64, 70)))
+    A, B = normal_equations(strips, Y, w)
+    W = (torch.ones(70, dtype=torch.float64) if w is None else w)[:, None]
+    close = {"rtol": 0, "atol": 100 * 70 * torch.finfo(dtype).eps}
+    torch.testing.assert_close(A, Phi.double().T @ (W * Phi.double()), **close)
+    torch.testing.assert_close(B, Phi.double().T @ (W * Y.double()), **close)
+    assert torch.equal(A, A.T)
 
 
 def test_of_all_fits_the_shortest():
@@ -232,6 +248,43 @@ def test_leave_one_out_errors_are_those_of_refits(solver, shape, ridge, weighted
     errors = build().fit(X, y, w).leave_one_out()
     expected = torch.stack([refit_without(i, build, X, y, w, rows=lambda X, i, _: X[i]) for i in range(n)])
     torch.testing.assert_close(errors, expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("solver", ["eigh", "features"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_leave_one_out_where_a_sample_alone_fixes_a_direction(solver, weighted):
+    X = features(9, 6)
+    X[1], X[2], X[3:] = (
+        X[0],
+        X[0],
+        X[3:] * torch.tensor([1.0, 1, 1, 0, 0, 0]),
+    )  # samples on their own, and not
+    X[8] = torch.tensor([0.0, 0, 0, 0, 2, 1])
+    y, w = features(9, 2, seed=1), features(9, 1, seed=2)[:, 0].square() if weighted else None
+
+    def build():
+        return KernelRegression("features", solver=solver)
+
+    leverages = (X @ torch.linalg.pinv(X)).diagonal()
+    assert ((leverages > 1 - 1e-12) == (torch.arange(9) == 8)).all()
+    expected = torch.stack([refit_without(i, build, X, y, w, rows=lambda X, i, _: X[i]) for i in range(9)])
+    torch.testing.assert_close(build().fit(X, y, w).leave_one_out(), expected, rtol=1e-6, atol=1e-8)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-5, 0.05])
+def test_leave_one_out_of_a_singular_block_kernel(ridge):
+    # Outputs that share features: of some samples one direction is fixed by the sample alone, of others both.
+    Phi = features(5, 2 * 6).unflatten(1, (2, 6)) * torch.tensor([1.0, 1, 1, 1, 0, 0])
+    Phi[4] = torch.eye(6, dtype=torch.float64)[4:]
+    Phi[3, 0] = Phi[2, 0]
+    K = torch.einsum("iap,jbp->iajb", Phi, Phi)
+    y = features(5, 2, seed=1)
+
+    def build():
+        return KernelRegression(ridge=ridge, solver="eigh")
+
+    expected = [refit_without(i, build, K, y, None, rows=lambda K, i, j: K[i][:, :, j]) for i in range(5)]
+    torch.testing.assert_close(build().fit(K, y).leave_one_out(), torch.stack(expected), rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("solver", ["cholesky", "eigh"])

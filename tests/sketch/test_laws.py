@@ -1,5 +1,7 @@
 """Sketched kernels: unbiased, as accurate as they say, the same however they are computed."""
 
+import math
+
 import pytest
 import torch
 from torch import nn
@@ -41,7 +43,7 @@ class Recorded(Passes):
         vars(self)["kept"] = list(passes.sides(x))
 
     def sides(self, x, *, together=False):  # noqa: ARG002
-        return iter(self.kept)
+        return iter(vars(self)["kept"])
 
 
 def repeated(kernel, x, seeds):
@@ -127,12 +129,16 @@ def test_the_error_that_is_told_is_the_true_one(family, sketch):
     truth = TangentKernel(model)(x)
     kernel = SketchedTangentKernel(model, dim=64, sketch=sketch, calibration=calibration(family, sketch))
     told, true = [], []
-    for seed in range(30):
+    for seed in range(40):
         twin = kernel.reseeded(seed)
         told.append(twin.error(x))
         true.append((twin(x) - truth).norm() / truth.norm())
-    told, true = (torch.stack(values).square().mean().sqrt() for values in (told, true))
-    assert true / 1.5 <= told <= 1.5 * true
+    told, true = torch.stack(told), torch.stack(true)
+    # For single seeds: a sketch that errs little by luck says so. Two halves alone manage half of that on a kernel
+    # with one large eigenvalue, as the transformer's.
+    assert ((told / true).log().abs() <= math.log(1.5)).double().mean() >= 0.85
+    told, true = (values.square().mean().sqrt() for values in (told, true))
+    assert true / 1.25 <= told <= 1.25 * true
 
 
 def test_every_entry_has_its_standard_error():
@@ -282,6 +288,8 @@ def test_more_outputs_than_features_are_taken_by_signs():
     model, x = nn.Linear(3, 40).double(), torch.randn(4, 3).double()
     assert SketchedTangentKernel(model, dim=32).plan(x).directions == 32
     assert SketchedTangentKernel(model, dim=40).plan(x).directions == 40
+    # Signs would add more error than calibration saves.
+    assert SketchedTangentKernel(model, dim=32, calibration=x).plan(x).directions == 40
     truth = TangentKernel(model)(x)
     kernel = SketchedTangentKernel(model, dim=32)
     found = torch.stack([kernel.reseeded(seed)(x) for seed in range(40)])

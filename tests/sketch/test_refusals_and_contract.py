@@ -121,7 +121,7 @@ def test_gradients_that_are_not_finite_are_named():
     x = torch.eye(3).double()
     x[1] = 0.0  # the root of zero has no finite slope
     with torch.no_grad():
-        model.w.fill_(1.0)
+        model.get_parameter("w").fill_(1.0)
     for sketch in ("count", "auto"):
         with pytest.raises(NumericalError, match=r"samples \[1\]"):
             SketchedTangentKernel(model, 16, sketch=sketch).features(x)
@@ -150,6 +150,8 @@ def test_bad_losses():
 def test_bad_probes():
     with pytest.raises(InputError, match="bad probes"):
         SketchedTangentKernel(fixed_model(), 16, probes=0)
+    with pytest.raises(InputError, match="bad probes: expected an integer"):
+        SketchedTangentKernel(fixed_model(), 16, probes=2.5)  # pyright: ignore
     with pytest.raises(InputError, match="bad probes"):
         SketchedTangentKernel(fixed_model(), 16, outputs="pseudo", probes=2)
     with pytest.raises(InputError, match="probes=2 or more"):
@@ -159,6 +161,11 @@ def test_bad_probes():
 def test_a_budget_that_holds_no_sample():
     with pytest.raises(BudgetError, match="one sample does not fit"):
         SketchedTangentKernel(fixed_model(), 16, memory=100).features(line(4, 3))
+
+
+def test_features_that_fit_no_memory():
+    with pytest.raises(BudgetError, match=r"features do not fit.*smaller dim"):
+        SketchedTangentKernel(fixed_model(), 10**12).features(line(4, 3))
 
 
 def test_a_kernel_is_a_snapshot_and_leaves_the_model_alone():

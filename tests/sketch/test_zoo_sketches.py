@@ -5,6 +5,7 @@ import torch
 
 from cases import CASES, expected, gap, jacobians
 from sketch.test_laws import expected_count
+from tangentkit.core.batches import batch_size, take
 from tangentkit.sketch import SketchedTangentKernel, arrangement
 from tangentkit.sketch.choice import choose
 
@@ -59,3 +60,14 @@ def test_factors_give_the_kernel_to_within_the_error_of_a_sketch(name, monkeypat
     errors = torch.stack([(kernel.reseeded(seed)(x, y) - truth).norm() for seed in range(4)])
     # Entries are few and some large: single sketches may err by more.
     assert errors.square().mean().sqrt() <= 2.5 * law
+
+
+@over_cases
+def test_samples_that_are_calibrated_with_are_exact_whatever_their_parameters(name):
+    case, x = CASES[name], CASES[name].batches()[0]
+    # Every sample once for the bases, and once for those that tell what they hold.
+    twice = take(x, [i for i in range(batch_size(x)) for _ in range(2)])
+    kernel = SketchedTangentKernel(case.model(), 64, sketch="hybrid", calibration=twice, **case.keywords)
+    truth = expected(name, "trace", symmetric=True)
+    # Bases may leave out what is negligible.
+    assert (kernel(x) - truth).norm() <= 0.03 * truth.norm()

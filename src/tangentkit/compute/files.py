@@ -47,6 +47,28 @@ def write_whole(path: Path, pieces: Sequence[bytes | memoryview], *, durable: bo
         raise
 
 
+def as_folder(path: str | Path) -> Path:
+    """The folder that a path means now, wherever the process may go later.
+
+    Example:
+        >>> as_folder("k.zarr").is_absolute()
+        True
+    """
+    return Path(path).expanduser().absolute()
+
+
+def make_folder(path: Path) -> None:
+    """Makes a folder, if there is none yet.
+
+    Raises:
+        DataError: it cannot be.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DataError(f"cannot make the folder {path}", got=error.strerror or error) from error
+
+
 def remove_partial_files(folder: Path) -> None:
     """Removes what writers that were killed have left."""
     for path in folder.rglob(f".*{PARTIAL}"):

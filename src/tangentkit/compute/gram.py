@@ -10,15 +10,16 @@ from typing import Any
 import torch
 
 from tangentkit.compute.engines import Engine, Serial
+from tangentkit.compute.files import as_folder
 from tangentkit.compute.held import Held
 from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.layout import GRAM, Layout, make_layout
 from tangentkit.compute.progress import Progress, shown
 from tangentkit.compute.sources import Source, as_source, identify_samples, range_digests
-from tangentkit.compute.store import MANIFEST, create, expect, open_store
+from tangentkit.compute.store import MANIFEST, Store, create, expect, open_store
 from tangentkit.compute.stored import StoredOperator
 from tangentkit.compute.work import Shelf, Side, Work
-from tangentkit.core.errors import BudgetError
+from tangentkit.core.errors import BudgetError, InputError
 from tangentkit.core.memory import format_bytes, memory_budget
 from tangentkit.linalg.matrices import DenseOperator
 from tangentkit.linalg.operator import Operator
@@ -70,25 +71,55 @@ def gram(
         >>> G.shape, G[:2, 3].shape
         ((50, 50), torch.Size([2]))
     """
+    engine = Serial() if engine is None else engine
+    _check_kinds(kernel, engine)
     sources = {"x": as_source(x)} | ({} if y is None else {"y": as_source(y)})
     if store is None:
-        if tile is None and engine is None and not any(source.lazy for source in sources.values()):
+        if (
+            tile is None
+            and isinstance(engine, Serial)
+            and not any(source.lazy for source in sources.values())
+        ):
             tile = max(map(len, sources.values()))  # one call of the kernel, which has tiles of its own
-        return _in_memory(kernel, sources, make_layout(kernel, sources, tile), engine or Serial(), progress)
-    folder = Path(store).expanduser().absolute()
+        return _in_memory(kernel, sources, make_layout(kernel, sources, tile), engine, progress)
+    folder = as_folder(store)
     found = (folder / MANIFEST).exists()
     if tile is None and found:
         tile = open_store(folder, mend=repair).identity["tile"]
     layout = make_layout(kernel, sources, tile)
     identity = _identity(kernel, sources, layout)
     shelf = expect(folder, identity, mend=repair) if found else create(folder, identity, layout.arrays)
+    if not repair:
+        _check_parts(shelf, layout)
     if repair or any(shelf.missing(name, layout.indices(name)) for name in layout.arrays):
         with shelf.writing():
             if repair:
-                shelf.remove_damaged()
+                for name in layout.arrays:
+                    shelf.remove_damaged(name, layout.indices(name))
             shelf.check_room({name: shelf.missing(name, layout.indices(name)) for name in layout.arrays})
-            _fill(shelf, kernel, sources, layout, engine or Serial(), progress)
+            _fill(shelf, kernel, sources, layout, engine, progress)
     return StoredOperator(shelf, device=layout.device)
+
+
+def _check_kinds(kernel: object, engine: object) -> None:
+    if not isinstance(kernel, Kernel):
+        raise InputError(
+            "not a kernel",
+            expected="a tangentkit kernel, such as TangentKernel(model)",
+            got=type(kernel).__name__,
+            hint="a class of your own: derive it from tangentkit.compute.Kernel",
+        )
+    if not isinstance(engine, Engine):
+        raise InputError("not an engine", expected="Serial(), Threads(n) or Dask(...)", got=repr(engine))
+
+
+def _check_parts(shelf: Store, layout: Layout) -> None:
+    """Reads the parts that are there: tiles are checked whenever they are used, these may never be used again."""
+    for name in layout.arrays:
+        if name != GRAM:
+            wanted = layout.indices(name)
+            missing = set(shelf.missing(name, wanted))
+            shelf.check(name, [index for index in wanted if index not in missing])
 
 
 def _in_memory(

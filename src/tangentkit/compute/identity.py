@@ -6,25 +6,20 @@ names that differ say why.
 
 import dataclasses
 import functools
-import inspect
 import math
-from collections.abc import Callable, Iterator, Mapping
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType
+from collections.abc import Iterator, Mapping
+from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, NoneType
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from tangentkit.compute.code import is_ours, name_of
+from tangentkit.compute.contents import Plain, architecture_digest, content_digest
 from tangentkit.core.errors import ModelError
 from tangentkit.core.fingerprints import fingerprint
 from tangentkit.core.functions import ModelFunction
-
-Plain = Any
-"""None, a truth value, a number, a text, or lists and dicts of these: what JSON can hold."""
-
-OURS = ("tangentkit", "torch", "builtins", "numpy")
-"""Packages whose code is known by its version; of all other code the fingerprint is taken."""
 
 SHOWN = 16
 """Characters of a value that an error shows."""
@@ -59,9 +54,9 @@ def identify(value: Any, path: str = "kernel") -> Plain:
         return _of_function(value, path)
     if isinstance(value, nn.Module):
         state = {**dict(value.named_parameters()), **dict(value.named_buffers())}
-        return {"architecture": _architecture(value), "values": fingerprint(_sorted(state))}
+        return {"architecture": architecture_digest(value), "values": fingerprint(_sorted(state))}
     if isinstance(value, (type, FunctionType, BuiltinFunctionType, MethodType, functools.partial)):
-        return _of_code(value, path)
+        return _of_code(value)
     if isinstance(value, Mapping):
         return {str(key): identify(item, f"{path}.{key}") for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -104,7 +99,7 @@ def _shown(value: Plain) -> str:
 
 def _of_function(function: ModelFunction, path: str) -> Plain:
     return {
-        "architecture": _architecture(function.module),
+        "architecture": architecture_digest(function.module),
         "parameters": fingerprint(_sorted(function.params)),
         "selection": list(function.params),
         "other parameters": fingerprint(_sorted(function.frozen)),
@@ -118,87 +113,13 @@ def _sorted(state: Mapping[str, Any]) -> list:
     return [sorted(state), [state[name] for name in sorted(state)]]
 
 
-def _architecture(module: nn.Module) -> str:
-    """The fingerprint of a module's printed form, of the code of its classes, and of its plain attributes."""
-    attributes = {
-        name: {key: repr(value) for key, value in vars(child).items() if _is_option(key, value)}
-        for name, child in module.named_modules()
-    }
-    classes = {type(child) for child in module.modules()}
-    code = sorted((_name(one), _class_code(one)) for one in classes)
-    return fingerprint([str(module), code, sorted((n, sorted(a.items())) for n, a in attributes.items())])
-
-
-def _is_option(name: str, value: object) -> bool:
-    plain = (bool, int, float, str, torch.dtype)
-    return (
-        name != "training"
-        and not name.startswith("_")
-        and (
-            isinstance(value, plain)
-            or (isinstance(value, tuple) and all(isinstance(v, plain) for v in value))
-        )
-    )
-
-
-def _of_code(value: Any, path: str) -> Plain:
+def _of_code(value: Any) -> Plain:
     if isinstance(value, functools.partial):
-        return {
-            "function": identify(value.func, path),
-            "arguments": identify(value.args, path),
-            "keywords": identify(value.keywords, path),
-        }
-    if isinstance(value, MethodType):
-        return {"of": identify(value.__self__, path), "method": _of_code(value.__func__, path)}
-    if _is_known(value):
-        return _name(value)
-    if isinstance(value, type):
-        return {"name": _name(value), "code": _class_code(value)}
-    return {"name": _name(value), "code": fingerprint(_function_code(inspect.unwrap(value), path, set()))}
-
-
-def _name(value: Any) -> str:
-    return f"{value.__module__}.{value.__qualname__}"
-
-
-def _is_known(value: Any) -> bool:
-    return (value.__module__ or "builtins").partition(".")[0] in OURS
-
-
-def _class_code(cls: type) -> str:
-    functions = [
-        (owner.__qualname__, name, _code(inspect.unwrap(value).__code__))
-        for owner in cls.__mro__
-        if not _is_known(owner)
-        for name, value in sorted(vars(owner).items())
-        if isinstance(value, FunctionType)
-    ]
-    return fingerprint(functions)
-
-
-def _function_code(function: Callable, path: str, seen: set[object]) -> Plain:
-    """Code, defaults, what it closes over, and the plain values and own functions that it finds as globals."""
-    seen.add(function)
-    code = function.__code__
-    closed = [cell.cell_contents for cell in function.__closure__ or ()]
-    named = {name: function.__globals__[name] for name in code.co_names if name in function.__globals__}
-    return [
-        _code(code),
-        identify(function.__defaults__, path),
-        [identify(value, f"{path} closes over") for value in closed],
-        {name: repr(value) for name, value in named.items() if _is_option("", value)},
-        [
-            _function_code(value, path, seen)
-            for value in named.values()
-            if isinstance(value, FunctionType) and not _is_known(value) and value not in seen
-        ],
-    ]
-
-
-def _code(code: CodeType) -> Plain:
-    # Neither lines nor file: moving a function does not change it. Sets print in an order of their own.
-    constants = [
-        _code(c) if isinstance(c, CodeType) else repr(sorted(c, key=repr) if isinstance(c, frozenset) else c)
-        for c in code.co_consts
-    ]
-    return [code.co_code.hex(), constants, list(code.co_names), list(code.co_varnames)]
+        return {"name": "partial", "code": content_digest(value)}
+    # A function that is bound to nothing, of a package whose version is part of every identity, is its name.
+    bound = getattr(value, "__self__", None), getattr(value, "__closure__", None)
+    if is_ours(value) and (
+        isinstance(value, type) or all(isinstance(b, (NoneType, ModuleType)) for b in bound)
+    ):
+        return name_of(value)
+    return {"name": name_of(value), "code": content_digest(value)}

@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.sources import Source
-from tangentkit.compute.terms import Fresh, Range, as_term
+from tangentkit.compute.terms import Fresh, Range, Term, as_term
 from tangentkit.compute.tiles import Index, TileArray
+from tangentkit.core.batches import describe
 from tangentkit.core.errors import InputError
 from tangentkit.core.memory import memory_budget
 from tangentkit.linalg.operator import MAX_SIDE
@@ -54,12 +56,12 @@ def make_layout(kernel: Kernel, sources: Mapping[str, Source], tile: int | None)
     Raises:
         InputError: a tile of no samples, or numbers of a type that a store cannot hold.
     """
-    if tile is not None and tile < 1:
-        raise InputError("bad tile size", expected="at least one sample", got=tile)
+    if tile is not None and (isinstance(tile, bool) or not isinstance(tile, int) or tile < 1):
+        raise InputError("bad tile size", expected="a number of samples, at least 1", got=repr(tile))
     first = Range("x", 0, slice(0, 1))
     term = as_term(kernel)
     given = Fresh(term, sources["x"].read(first.span))
-    diagonal = term.diagonal(given, first)
+    diagonal = _first_look(term, given, first)
     outputs, dtype = len(diagonal), diagonal.dtype
     if dtype not in (torch.float32, torch.float64):
         raise InputError(
@@ -83,6 +85,25 @@ def make_layout(kernel: Kernel, sources: Mapping[str, Source], tile: int | None)
     shape = sizes["x"] * outputs, sizes.get("y", sizes["x"]) * outputs
     arrays[GRAM] = TileArray(Path(GRAM), shape, (tile * outputs, tile * outputs), dtype)
     return Layout("y" not in sources, outputs, tile, dtype, diagonal.device, arrays)
+
+
+def _first_look(term: Term, given: Fresh, first: Range) -> Tensor:
+    """The kernel of the first sample with itself.
+
+    Raises:
+        InputError: the model does not take what the data set gives.
+    """
+    try:
+        return term.diagonal(given, first)
+    except TypeError as error:
+        if not isinstance(given.batch, (list, tuple)):
+            raise
+        raise InputError(
+            "the model does not take such samples",
+            expected="as many inputs as a sample has parts",
+            got=f"{describe(given.batch)}: {error}",
+            hint="where labels come along: tangentkit.compute.Samples(data, inputs=lambda batch: batch[0])",
+        ) from error
 
 
 def tile_indices(rows: int, cols: int, *, symmetric: bool) -> list[Index]:

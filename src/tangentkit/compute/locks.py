@@ -16,7 +16,7 @@ try:
 except ImportError:  # not on Windows
     fcntl = None
 
-from tangentkit.compute.files import write_whole
+from tangentkit.compute.files import as_folder, write_whole
 from tangentkit.core.errors import DataError
 
 LOCK = "lock.json"
@@ -85,7 +85,7 @@ def break_lock(folder: str | Path) -> bool:
     Returns:
         Whether there was one.
     """
-    path = Path(folder) / LOCK
+    path = as_folder(folder) / LOCK
     there = path.exists()
     path.unlink(missing_ok=True)
     return there

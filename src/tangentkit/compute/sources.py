@@ -8,6 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from tangentkit.core.batches import Batch, as_batch, batch_size, describe, take, tensors
@@ -65,9 +66,11 @@ class Samples:
     hashes of its samples are taken in one pass and remembered.
 
     Args:
-        dataset: a map-style torch `Dataset` (read one by one, or by `__getitems__`, and collated), or anything with
-            a length whose slices `dataset[a:b]` are batches: memory-mapped, zarr or HDF5 arrays.
-        inputs: batch -> the part of it that is the model's input, such as `lambda batch: batch[0]`.
+        dataset: a map-style `Dataset` of torch or of Hugging Face (read one by one, or by `__getitems__`, and
+            collated; lists of numbers are tensors), or anything with a length whose slices `dataset[a:b]` are
+            batches: memory-mapped, zarr or HDF5 arrays.
+        inputs: batch -> the part of it that is the model's input, such as `lambda batch: batch[0]`; sentences
+            become numbers here, all padded to one length.
 
     Raises:
         InputError: the data set has no length or no samples.
@@ -107,12 +110,13 @@ class Samples:
 
         Raises:
             DataError: the data set gives another number of samples.
+            InputError: samples of different forms cannot be one batch.
         """
         rows = list(range(span.start, span.stop))
         if hasattr(self.dataset, "__getitems__"):
-            raw = default_collate(self.dataset.__getitems__(rows))
+            raw = _collated(self.dataset.__getitems__(rows), span)
         elif isinstance(self.dataset, Dataset):
-            raw = default_collate([self.dataset[i] for i in rows])
+            raw = _collated([self.dataset[i] for i in rows], span)
         else:
             raw = self.dataset[span]
         batch = as_batch(raw if self.inputs is None else self.inputs(raw))
@@ -127,6 +131,32 @@ class Samples:
         if self._remembered is None:
             self._remembered = list(_hashes(self))
         return self._remembered
+
+
+def _collated(rows: list, span: slice) -> Any:
+    """One batch of samples; a list of numbers in a sample is a tensor, where torch would take it apart."""
+    try:
+        return default_collate([pytree.tree_map(_as_tensor, row, is_leaf=_is_numbers) for row in rows])
+    except (RuntimeError, TypeError, KeyError) as error:
+        raise InputError(
+            f"samples {span.start} to {span.stop - 1} cannot be one batch",
+            expected="samples of one form: the same parts, of the same shapes and dtypes",
+            got=str(error).strip().partition("\n")[0],
+            hint="pad all samples of the data set to one length",
+        ) from error
+
+
+def _is_numbers(value: Any) -> bool:
+    if not isinstance(value, list) or not value or isinstance(value[0], (Tensor, np.ndarray)):
+        return False
+    try:
+        return np.asarray(value).dtype.kind in "biuf"
+    except ValueError:  # lists of several lengths
+        return False
+
+
+def _as_tensor(value: Any) -> Any:
+    return torch.tensor(value) if isinstance(value, list) else value
 
 
 def as_source(x: Any) -> Source:

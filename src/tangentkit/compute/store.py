@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tangentkit.compute.files import remove_partial_files, write_whole
+from tangentkit.compute.files import make_folder, remove_partial_files, write_whole
 from tangentkit.compute.identity import differences
 from tangentkit.compute.locks import LOCK, writing
 from tangentkit.compute.tiles import METADATA, Index, TileArray, file_digest
@@ -29,7 +29,7 @@ from tangentkit.core.errors import DataError
 from tangentkit.core.memory import format_bytes
 
 MANIFEST = "manifest.json"
-FORMAT = 1
+FORMAT = 2
 """Of the folder; readers refuse others."""
 
 
@@ -78,8 +78,7 @@ class Store:
         Raises:
             DataError: one is there with the wrong size.
         """
-        there = set(self.arrays[name].written())
-        return [index for index in wanted if index not in there]
+        return self.arrays[name].missing(wanted)
 
     def check_room(self, missing: Mapping[str, list[Index]]) -> None:
         """Refuses to begin what the disk cannot hold.
@@ -97,22 +96,22 @@ class Store:
                 hint="another disk, a kernel in float32, or fewer samples",
             )
 
-    def remove_damaged(self) -> list[Path]:
-        """Reads every tile and removes those that are damaged.
+    def check(self, name: str, indices: list[Index]) -> None:
+        """Reads some tiles of an array.
 
-        Returns:
-            Their files.
+        Raises:
+            DataError: one is damaged.
         """
-        found = []
-        for array in self.arrays.values():
-            for path in sorted((array.folder / "c").glob("[0-9]*/[0-9]*")):
-                index = int(path.parent.name), int(path.name)
-                try:
-                    array.read(index)
-                except DataError:
-                    path.unlink()
-                    found.append(path)
-        return found
+        for index in indices:
+            self.get(name, index)
+
+    def remove_damaged(self, name: str, indices: list[Index]) -> None:
+        """Reads some tiles of an array and removes those that are damaged."""
+        for index in indices:
+            try:
+                self.get(name, index)
+            except DataError:
+                self.arrays[name].remove(index)
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -130,14 +129,17 @@ def create(folder: Path, identity: dict[str, Any], arrays: Mapping[str, TileArra
     """
     if (folder / MANIFEST).exists():
         return expect(folder, identity)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_folder(folder)
     with writing(folder):
         if (folder / MANIFEST).exists():
             return expect(folder, identity)
         strangers = [p for p in folder.rglob("*") if p.is_file() and p.name not in (METADATA, LOCK)]
         if any(not path.name.endswith(".partial") for path in strangers):
             raise DataError(
-                f"{folder} is not a store", expected="a new or empty folder", got=strangers[0].name
+                f"{folder} is not a store",
+                expected=f"a new or empty folder, or one with a {MANIFEST}",
+                got=f"no {MANIFEST}, but {strangers[0].relative_to(folder)}",
+                hint="another folder",
             )
         _write_descriptions(folder, arrays)
         content = {
@@ -192,8 +194,11 @@ def open_store(folder: Path, *, mend: bool = False) -> Store:
     content = _parsed(path, raw)
     if content["format"] != FORMAT:
         raise DataError(f"{path} is of another format", expected=FORMAT, got=content["format"])
+    digest = hashlib.sha256(raw).hexdigest()
     arrays = {
-        name: TileArray(folder / name, tuple(a["shape"]), tuple(a["tile"]), getattr(torch, a["dtype"]))
+        name: TileArray(
+            folder / name, tuple(a["shape"]), tuple(a["tile"]), getattr(torch, a["dtype"]), f"{digest} {name}"
+        )
         for name, a in content["arrays"].items()
     }
     damaged = [n for n, digest in content["files"].items() if _digest_or_none(folder / n) != digest]
@@ -207,7 +212,7 @@ def open_store(folder: Path, *, mend: bool = False) -> Store:
             got="other bytes",
             hint="gram(..., repair=True)",
         )
-    return Store(folder, content["identity"], arrays, hashlib.sha256(raw).hexdigest())
+    return Store(folder, content["identity"], arrays, digest)
 
 
 def _parsed(path: Path, raw: bytes) -> dict[str, Any]:
@@ -255,6 +260,7 @@ def _write_descriptions(folder: Path, arrays: Mapping[str, TileArray]) -> None:
                 str(folder / name),
                 shape=array.shape,
                 chunks=array.tile,
+                shards=array.tile,
                 dtype=_word(array.dtype),
                 fill_value=float("nan"),  # not zero: a tile of zeros is no hole
                 serializer=BytesCodec(endian="little"),

@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tangentkit.compute.files import as_folder
 from tangentkit.compute.layout import GRAM, tile_indices
 from tangentkit.compute.store import Store, open_store
 from tangentkit.compute.tiles import Index
@@ -76,7 +77,7 @@ def open_gram(folder: str | Path, *, device: torch.device | str = "cpu") -> Stor
     Raises:
         DataError: there is no store, it is not complete, or a file of it is damaged.
     """
-    store = open_store(Path(folder))
+    store = open_store(as_folder(folder))
     rows, cols = store.arrays[GRAM].grid
     missing = store.missing(GRAM, tile_indices(rows, cols, symmetric=store.identity["symmetric"]))
     if missing:

@@ -1,13 +1,24 @@
 """Tiles on disk: an array in the format of zarr v3, written and read a whole tile at a time.
 
-A tile is one file: its numbers, little-endian, row by row, then the Crc32c of these bytes. That is what zarr's codecs
-`bytes` and `crc32c` make; zarr reads and writes such arrays as well. The files are written here, since zarr's own
-way costs several times the writing itself, in copies, and its readers take a missing tile for one of fill values.
+A tile is one file:
+
+    seal      32 bytes, which say of what matrix and where in it
+    numbers   little-endian, row by row
+    checksum  Crc32c of the numbers
+    index     where the numbers are, as two integers, and the Crc32c of these
+
+To zarr that is a shard of one chunk (codecs `sharding_indexed`, `bytes`, `crc32c`), which it reads by the index,
+passing over the seal. A checksum alone would not tell a tile that was copied to another's place.
+
+The files are written here, since zarr's own way costs several times the writing itself, in copies, and its readers
+take a missing tile for one of fill values.
 """
 
 import hashlib
-from collections.abc import Iterator
+import struct
+from collections.abc import Sequence
 from dataclasses import dataclass
+from io import FileIO
 from pathlib import Path
 
 import google_crc32c
@@ -18,8 +29,8 @@ from torch import Tensor
 from tangentkit.compute.files import write_whole
 from tangentkit.core.errors import DataError
 
-CHECKSUM = 4
-"""Bytes of a Crc32c."""
+SEAL, CHECKSUM, INDEX = 32, 4, 20
+"""Bytes of the parts of a file that are no numbers."""
 METADATA = "zarr.json"
 REPAIR = "gram(..., repair=True) computes damaged tiles again"
 
@@ -35,14 +46,16 @@ class TileArray:
         >>> import tempfile
         >>> array = TileArray(Path(tempfile.mkdtemp()) / "a", (3, 2), (2, 2), torch.float64)
         >>> array.write((1, 0), torch.ones(1, 2, dtype=torch.float64))
-        >>> array.read((1, 0)), list(array.written())
-        (tensor([[1., 1.]], dtype=torch.float64), [(1, 0)])
+        >>> array.read((1, 0)), array.missing([(0, 0), (1, 0)])
+        (tensor([[1., 1.]], dtype=torch.float64), [(0, 0)])
     """
 
     folder: Path
     shape: tuple[int, int]
     tile: tuple[int, int]
     dtype: torch.dtype
+    seal: str = ""
+    """Of the matrix: its tiles, and no others, bear it."""
 
     @property
     def grid(self) -> tuple[int, int]:
@@ -52,7 +65,7 @@ class TileArray:
     @property
     def file_bytes(self) -> int:
         """The bytes of each file; tiles at the edges are filled up."""
-        return self.tile[0] * self.tile[1] * self.dtype.itemsize + CHECKSUM
+        return SEAL + self._tile_bytes + CHECKSUM + INDEX
 
     def span(self, index: Index) -> tuple[slice, slice]:
         """Rows and columns of a tile."""
@@ -73,21 +86,19 @@ class TileArray:
         except FileNotFoundError:
             return False
 
-    def written(self) -> Iterator[Index]:
-        """The tiles that are there.
+    def missing(self, wanted: Sequence[Index]) -> list[Index]:
+        """Which of some tiles are not there.
 
         Raises:
-            DataError: one has the wrong size.
+            DataError: one is there with the wrong size.
         """
-        for i in range(self.grid[0]):
-            row = self.folder / "c" / str(i)
-            if not row.is_dir():
-                continue
-            for path in row.iterdir():
-                if path.name.isdecimal():
-                    if path.stat().st_size != self.file_bytes:
-                        raise self._truncated(path, path.stat().st_size)
-                    yield i, int(path.name)
+        found = []
+        for index in wanted:
+            if not self.has(index):
+                if (path := self.path(index)).exists():
+                    raise self._truncated(path, path.stat().st_size)
+                found.append(index)
+        return found
 
     def write(self, index: Index, tile: Tensor) -> None:
         """Writes a tile: whole, or not at all."""
@@ -101,19 +112,25 @@ class TileArray:
         numbers = np.ascontiguousarray(numbers, self._numpy)
         # Not durable: to wait for the disk would cost as much as to write. What a loss of power takes away fails
         # its checksum.
-        write_whole(self.path(index), [_bytes(numbers), _checksum(numbers)], durable=False)
+        write_whole(
+            self.path(index),
+            [self._seal(index), _bytes(numbers), _checksum(numbers), self._zarr_index],
+            durable=False,
+        )
 
     def read(self, index: Index) -> Tensor:
         """A tile, checked.
 
         Raises:
-            DataError: it is missing, truncated or changed; with its file.
+            DataError: it is missing, truncated, changed, or another's; with its file.
         """
         path = self.path(index)
-        numbers, checksum = np.empty(self.tile, self._numpy), bytearray(CHECKSUM)
+        numbers = np.empty(self.tile, self._numpy)
+        seal, checksum, zarr_index = (bytearray(size) for size in (SEAL, CHECKSUM, INDEX))
         try:
             with path.open("rb", buffering=0) as file:
-                size = _read_into(file, _bytes(numbers)) + _read_into(file, memoryview(checksum))
+                parts = [memoryview(seal), _bytes(numbers), memoryview(checksum), memoryview(zarr_index)]
+                size = sum(_read_into(file, part) for part in parts)
                 more = file.read(1)
         except FileNotFoundError:
             raise DataError(f"{path} is missing", expected="a tile", got="no file", hint=REPAIR) from None
@@ -121,19 +138,42 @@ class TileArray:
             raise DataError(f"cannot read {path}", got=error.strerror, hint=REPAIR) from error
         if size != self.file_bytes or more:
             raise self._truncated(path, path.stat().st_size)
-        if _checksum(numbers) != checksum:
+        if _checksum(numbers) != checksum or zarr_index != self._zarr_index:
             raise DataError(
                 f"{path} is damaged",
                 expected="bytes as they were written",
                 got="another checksum",
                 hint=REPAIR,
             )
+        if seal != self._seal(index):
+            raise DataError(
+                f"{path} is not the tile of this place",
+                expected=f"tile {index} of the matrix that the manifest describes",
+                got="the seal of another",
+                hint=REPAIR,
+            )
         rows, cols = self.span(index)
         return torch.from_numpy(numbers)[: rows.stop - rows.start, : cols.stop - cols.start]
 
     def remove(self, index: Index) -> None:
-        """Removes a tile."""
-        self.path(index).unlink(missing_ok=True)
+        """Removes a tile, if it is there."""
+        path = self.path(index)
+        try:
+            path.unlink(missing_ok=True)
+        except OSError as error:
+            raise DataError(f"cannot remove {path}", got=error.strerror) from error
+
+    def _seal(self, index: Index) -> bytes:
+        return hashlib.sha256(f"{self.seal} {index[0]} {index[1]}".encode()).digest()
+
+    @property
+    def _tile_bytes(self) -> int:
+        return self.tile[0] * self.tile[1] * self.dtype.itemsize
+
+    @property
+    def _zarr_index(self) -> bytes:
+        place = struct.pack("<QQ", SEAL, self._tile_bytes + CHECKSUM)
+        return place + _checksum(np.frombuffer(place, np.uint8))
 
     @property
     def _numpy(self) -> np.dtype:
@@ -158,7 +198,7 @@ def _checksum(numbers: np.ndarray) -> bytes:
     return google_crc32c.value(numbers).to_bytes(CHECKSUM, "little")
 
 
-def _read_into(file, buffer: memoryview) -> int:
+def _read_into(file: FileIO, buffer: memoryview) -> int:
     done = 0
     while done < len(buffer) and (count := file.readinto(buffer[done:])):
         done += count

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from threading import RLock
 from typing import TypeVar
 
 import torch
@@ -15,6 +16,9 @@ from tangentkit.core.parameters import Selection, select_parameters
 Result = TypeVar("Result")
 Forward = Callable[[nn.Module, Batch], Tensor]
 """A rule (model, batch) -> (n, c) for models with other inputs or outputs."""
+_TURN = RLock()
+"""Parameters and modes of the user's module, and flags of torch, are swapped for the time of a call: one thread at a
+time, or the last to put them back would leave the module changed."""
 
 
 def call(module: nn.Module, batch: Batch) -> Tensor:
@@ -51,7 +55,8 @@ class ModelFunction:
         Raises:
             ModelError: the output is not a tensor of shape (n, c).
         """
-        return check_outputs(self.run(params, batch), tensors(batch)[0].shape[0])
+        # Models may give their outputs in another precision (logits in float32, say): all else is in the parameters'.
+        return check_outputs(self.run(params, batch), tensors(batch)[0].shape[0]).to(self.dtype)
 
     def run(self, params: dict[str, Tensor], batch: Batch) -> object:
         """Whatever the model returns."""
@@ -66,7 +71,7 @@ class ModelFunction:
         # A call may write to buffers (a counter, say): it gets copies to write to.
         buffers = {name: value.clone() for name, value in self.buffers.items()}
         state = {f"module.{name}": value for name, value in (buffers | self.frozen | params).items()}
-        with _modes(self.module, self.modes), _plain_attention():
+        with _TURN, _modes(self.module, self.modes), _plain_attention(), _plain_recurrence(self.module):
             return torch.func.functional_call(_Stage(self.module), state, (work,))
 
     @property
@@ -98,10 +103,17 @@ def snapshot(module: nn.Module, *, params: Selection = None, forward: Forward | 
         >>> f(f.params, torch.zeros(5, 3)).shape
         torch.Size([5, 2])
     """
+    if not isinstance(module, nn.Module):
+        raise ModelError("not a model", expected="an nn.Module", got=type(module).__name__)
     check_evaluation_mode(module)
     chosen = select_parameters(module, params)
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():
+        if isinstance(value, nn.parameter.UninitializedTensorMixin) or value.is_meta:
+            raise ModelError(
+                f"{name} has no values yet",
+                hint="model(batch) once for lazy layers, load_state_dict for meta tensors",
+            )
         if value.is_floating_point() and not value.isfinite().all():
             raise NumericalError(
                 f"{name} is not finite", hint="look for a diverged training run or a bad checkpoint"
@@ -231,6 +243,26 @@ def _plain_attention() -> Iterator[None]:
         yield
     finally:
         torch.backends.mha.set_fastpath_enabled(fast)
+
+
+@contextmanager
+def _plain_recurrence(module: nn.Module) -> Iterator[None]:
+    # The fused float32 LSTM of oneDNN has neither forward-mode derivatives nor cells that can be told apart.
+    enabled = torch._C._get_mkldnn_enabled()
+    handles = []
+    for child in module.modules():
+        if isinstance(child, nn.LSTM):
+            handles += [
+                child.register_forward_pre_hook(lambda *_: torch._C._set_mkldnn_enabled(False)),
+                child.register_forward_hook(
+                    lambda *_: torch._C._set_mkldnn_enabled(enabled), always_call=True
+                ),
+            ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from types import NoneType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +23,8 @@ from tangentkit.core.batches import (
 from tangentkit.core.errors import InputError, ModelError, NumericalError, UnknownNameError
 from tangentkit.core.functions import Forward, ModelFunction, check_inputs, snapshot
 from tangentkit.core.memory import memory_budget
+from tangentkit.empirical.structure import check_same_outputs, spread
+from tangentkit.empirical.verification import distinct
 
 LINEAR = (nn.Linear, nn.Bilinear, nn.modules.linear.NonDynamicallyQuantizableLinear)
 SILENT = (nn.modules.dropout._DropoutNd, nn.Flatten, nn.Unflatten, nn.Identity)
@@ -55,6 +59,13 @@ class ConjugateKernel(Kernel):
         memory: int | str | None = None,
     ):
         self.activations = _Activations(model, forward, memory)
+        if not isinstance(layer, (str, NoneType)):
+            raise InputError(
+                "layer is no name",
+                expected="one name",
+                got=repr(layer),
+                hint="EmbeddingKernel for several layers",
+            )
         if layer is not None and layer not in self.activations.modules:
             raise UnknownNameError("layer", layer, self.activations.modules)
         self.layer, self.bias = layer, bias
@@ -63,9 +74,9 @@ class ConjugateKernel(Kernel):
         """h(x) (n, d), with a column of ones if there is a bias."""
         seen: dict[str, Tensor] = {}
 
-        def keep(name: str, inputs: tuple, _: object) -> None:
+        def keep(name: str, h: Tensor) -> None:
             seen.pop(name, None)  # the last call counts, and the order of calls
-            seen[name] = self.activations.by_sample(name, _first_tensor(name, inputs))
+            seen[name] = h
 
         def last() -> Tensor:
             if not seen:
@@ -76,7 +87,7 @@ class ConjugateKernel(Kernel):
             return next(reversed(seen.values()))
 
         wanted = [self.layer] if self.layer is not None else self.activations.names(LINEAR)
-        h = torch.cat([last() for _ in self.activations.run(x, wanted, keep, seen.clear)])
+        h = torch.cat([last() for _ in self.activations.run(x, wanted, _input, keep, seen.clear)])
         return torch.cat([h, h.new_ones(len(h), 1)], 1) if self.bias else h
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
@@ -142,12 +153,10 @@ class EmbeddingKernel(Kernel):
         """For each piece of the batch: (layer, number of its call) -> flattened output."""
         seen: dict[tuple[str, int], Tensor] = {}
 
-        def keep(name: str, _: tuple, output: object) -> None:
-            call = sum(layer == name for layer, _ in seen)
-            values = output if isinstance(output, tuple) else (output,)
-            seen[name, call] = self.activations.by_sample(name, _first_tensor(name, values))
+        def keep(name: str, h: Tensor) -> None:
+            seen[name, sum(layer == name for layer, _ in seen)] = h
 
-        for _ in self.activations.run(x, self.layers, keep, seen.clear):
+        for _ in self.activations.run(x, self.layers, _output, keep, seen.clear):
             yield dict(seen)
 
 
@@ -168,8 +177,8 @@ class _Activations:
         self.modules = dict(model.named_modules())
         self.memory = memory
         self._samples = 0
-        self._samples_elsewhere: set[str] = set()
-        self._looked_at: set[str] = set()
+        self._elsewhere: set[str] = set()
+        self._known_elsewhere: dict[str, set[str]] = {}
 
     def identity(self) -> Plain:
         """The model, for the identity of kernels."""
@@ -187,36 +196,46 @@ class _Activations:
         self,
         x: Batch,
         layers: Sequence[str],
-        keep: Callable[[str, tuple, object], None],
+        pick: "Pick",
+        keep: Callable[[str, Tensor], None],
         clear: Callable[[], None],
     ) -> Iterator[Batch]:
         x = as_batch(x)
         check_inputs(self.function, x)
-        self._find_samples(x, layers)
+        self._find_samples(x, layers, pick)
         for piece in split(x, self._piece_size(x)):
             clear()
             self._samples = batch_size(piece)
-            self._watch(piece, layers, keep)
+            self._watch(
+                piece, layers, lambda name, *seen: keep(name, self.by_sample(name, pick(name, *seen)))
+            )
             yield piece
 
-    def _find_samples(self, x: Batch, layers: Sequence[str]) -> None:
-        """Notes layers whose first axis does not count the samples, by runs of two and three of them, once."""
-        if (shape := describe(x)) in self._looked_at:
+    def _find_samples(self, x: Batch, layers: Sequence[str], pick: "Pick") -> None:
+        """Notes layers whose first axis does not count the samples, by runs of two and three of them.
+
+        Raises:
+            ModelError: samples see each other.
+        """
+        if (shape := describe(x)) in self._known_elsewhere:
+            self._elsewhere = self._known_elsewhere[shape]
             return
-        self._looked_at.add(shape)
-        lengths: list[dict[str, int]] = []
-        for n in (2, 3):
-            lengths.append({})
+        trial, (two, three) = spread(x, 3), ({}, {})
+        for n, calls in ((2, two), (3, three)):
 
-            def keep(name: str, inputs: tuple, output: object, seen: dict[str, int] = lengths[-1]) -> None:
-                for value in (*inputs, *(output if isinstance(output, tuple) else (output,))):
-                    if isinstance(value, Tensor) and value.ndim:
-                        seen[name] = len(value)
+            def keep(name: str, *seen: Any, calls: dict[str, list[Tensor]] = calls) -> None:
+                calls.setdefault(name, []).append(pick(name, *seen).clone())
 
-            self._watch(take(x, torch.arange(n) % batch_size(x)), layers, keep)
-        self._samples_elsewhere = {
-            name for name, n in lengths[0].items() if (n, lengths[1].get(name)) != (2, 3)
-        }
+            self._watch(take(trial, slice(0, n)), layers, keep)
+        self._elsewhere = set()
+        for name, calls in two.items():
+            for a, b in zip(calls, three.get(name, []), strict=False):
+                if (a.shape[:1], b.shape[:1]) != ((2,), (3,)) or a.shape != b[:2].shape:
+                    self._elsewhere.add(name)
+                else:
+                    check_same_outputs(a, b[:2], (2, 3))
+        if distinct(trial) == 3:  # copies of a sample would agree in any company
+            self._known_elsewhere[shape] = self._elsewhere
 
     def _watch(self, piece: Batch, layers: Sequence[str], keep: Callable[[str, tuple, object], None]) -> None:
         with torch.no_grad(), _watching({name: self.modules[name] for name in layers}, keep):
@@ -224,7 +243,7 @@ class _Activations:
 
     def by_sample(self, name: str, value: Tensor) -> Tensor:
         """The activations as (n, d), in memory of their own: a later layer may write to them."""
-        if value.ndim == 0 or value.shape[0] != self._samples or name in self._samples_elsewhere:
+        if value.ndim == 0 or value.shape[0] != self._samples or name in self._elsewhere:
             raise ModelError(
                 f"layer {name!r} does not have the samples first",
                 expected=f"({self._samples}, ...)",
@@ -244,15 +263,34 @@ class _Activations:
 
 @contextmanager
 def _watching(modules: dict[str, nn.Module], keep: Callable[[str, tuple, object], None]) -> Iterator[None]:
-    handles = [
-        module.register_forward_hook(lambda _, inputs, output, name=name: keep(name, inputs, output))
-        for name, module in modules.items()
-    ]
+    def hook(name: str) -> Callable[[nn.Module, tuple, dict, object], None]:
+        return lambda _, inputs, named, output: keep(name, (*inputs, *named.values()), output)
+
+    for name, module in modules.items():
+        if isinstance(module, torch.jit.ScriptModule):
+            raise ModelError(
+                f"layer {name or 'model'!r} is scripted",
+                expected="a module that can be watched",
+                hint="the module itself",
+            )
+    handles = [module.register_forward_hook(hook(name), with_kwargs=True) for name, module in modules.items()]
     try:
         yield
     finally:
         for handle in handles:
             handle.remove()
+
+
+Pick = Callable[[str, tuple, object], Tensor]
+"""(name of a layer, its inputs, its output) -> the activations that count."""
+
+
+def _input(name: str, inputs: tuple, _: object) -> Tensor:
+    return _first_tensor(name, inputs)
+
+
+def _output(name: str, _: tuple, output: object) -> Tensor:
+    return _first_tensor(name, output if isinstance(output, tuple) else (output,))
 
 
 def _first_tensor(name: str, values: tuple) -> Tensor:

@@ -115,6 +115,8 @@ class Use:
     """The parameter-side edge."""
     chain: tuple[str, ...] | None
     """The reorderings between the source and its one parameter, None if there is more than reordering."""
+    settings: str = ""
+    """What else the node was told (strides, factors, modes), for the batch from which the use is known."""
 
 
 class MixedSamplesError(Exception):
@@ -159,7 +161,7 @@ def find_uses(graph: Graph, side: Sequence[bool]) -> dict[str, list[Use]]:
                 continue
             names, chain = _sources(graph, edge[0])
             for name in names:
-                uses.setdefault(name, []).append(Use(i, slot, edge, chain))
+                uses.setdefault(name, []).append(Use(i, slot, edge, chain, str(_options(graph.nodes[i]))))
     return uses
 
 
@@ -177,7 +179,7 @@ def _sources(graph: Graph, start: int) -> tuple[list[str], tuple[str, ...] | Non
             continue
         name, children = graph.nodes[i].name(), [edge[0] for edge in graph.edges[i] if edge is not None]
         only_reordered &= len(children) == 1 and (name in REORDERINGS or _same_shape(graph, i, children))
-        chain.append(f"{name}{graph.shapes(i)}{_options(graph.nodes[i])}")
+        chain.append(f"{name}{graph.shapes(i)}{_options(graph.nodes[i], 'dim')}")
         stack.extend(children)
     return sorted(names), tuple(chain) if only_reordered and len(names) == 1 else None
 
@@ -191,9 +193,14 @@ def _entries(graph: Graph, i: int) -> int:
     return math.prod(graph.shapes(i)[0])
 
 
-def _options(node: Node) -> dict[str, object]:
-    saved = {name: getattr(node, name) for name in dir(node) if name.startswith("_saved_dim")}
-    return {name: value for name, value in saved.items() if not isinstance(value, Tensor)}
+def _options(node: Node, prefix: str = "") -> dict[str, object]:
+    """What a node has saved beside tensors."""
+    saved = {name: getattr(node, name) for name in dir(node) if name.startswith(f"_saved_{prefix}")}
+    return {name: value for name, value in saved.items() if not _holds_tensors(value)}
+
+
+def _holds_tensors(value: object) -> bool:
+    return any(isinstance(v, Tensor) for v in (value if isinstance(value, (tuple, list)) else (value,)))
 
 
 def sample_axis(small: Sequence[int], large: Sequence[int], sizes: tuple[int, int]) -> tuple[int, int]:

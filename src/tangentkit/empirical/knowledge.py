@@ -1,17 +1,20 @@
 """What is known of a model: learned from the first samples, revised by what later batches show."""
 
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from tangentkit.core.batches import Batch, describe
+from torch import Tensor
+
+from tangentkit.core.batches import Batch, batch_size, describe
 from tangentkit.core.functions import ModelFunction
 from tangentkit.empirical.batching import Footprint, footprint
 from tangentkit.empirical.costs import Size, size_of
 from tangentkit.empirical.recording import AnotherGraphError, Recording, record
 from tangentkit.empirical.structure import Structure, learn_structure, spread
-from tangentkit.empirical.verification import prove, verified
+from tangentkit.empirical.verification import BATCH, distinct, keeps_apart, prove, verified
 
 Result = TypeVar("Result")
 
@@ -36,6 +39,10 @@ class Known:
     outputs: int
     sizes: dict[str, Size]
     footprint: Footprint
+    company: int
+    """Samples of the largest batch that was seen to keep them apart."""
+    latency: float
+    """Seconds of a pass of two samples: what a pass takes, however small."""
 
     @property
     def pass_flops(self) -> float:
@@ -65,15 +72,29 @@ class Knowledge:
         """Runs a batch; rules that are unproven are compared with autograd on it.
 
         Raises:
+            ModelError: its samples see each other.
             WrongRuleError: a rule disagrees.
         """
         recording = record(self.function, batch, known.structure)
+        self.check_company(batch, known, recording.outputs)
         if known.structure.unproven or known.structure.routed:
             proven, wrong = prove(recording, batch)
             if wrong:
                 raise WrongRuleError(wrong)
             known.structure = replace(known.structure, unproven=known.structure.unproven - proven)
         return recording
+
+    def check_company(self, batch: Batch, known: Known, outputs: Tensor | None = None) -> None:
+        """Looks whether samples see each other in a batch larger than all before, or one that may move them.
+
+        Raises:
+            ModelError: they do.
+        """
+        n = batch_size(batch)
+        if n > known.company or (known.structure.routed and n > 1):
+            outputs = self.function(self.function.params, batch) if outputs is None else outputs
+            if keeps_apart(self.function, batch, outputs):
+                known.company = max(n, known.company)
 
     def revising(self, x: Batch, work: Callable[[], Result]) -> Result:
         """Does some work; again, with fewer assumptions, where a batch shows one to be wrong."""
@@ -91,14 +112,17 @@ class Knowledge:
                 self._known[describe(x)] = self._assess(x, replace(structure, vmap=False))
 
     def _assess(self, x: Batch, structure: Structure) -> Known:
-        function, trial = self.function, spread(x, 2)
+        function, trial, company = self.function, spread(x, 2), distinct(spread(x, BATCH))
         item = next(iter(function.params.values())).element_size()
         sizes = {name: Size(1, 1, 1, p.numel()) for name, p in function.params.items()}
         generic = sum(function.params[name].numel() for name in structure.generic)
+        start = time.perf_counter()
         outputs = function(function.params, trial).shape[1]
+        latency = time.perf_counter() - start
         try:
             recording = record(function, trial, structure)
+            sizes |= {layer.weight: size_of(recording, layer) for layer in structure.layers}
+            foot = footprint(recording, sizes, generic)
         except AnotherGraphError:
-            return Known(structure, outputs, sizes, Footprint(0, generic * item, generic * item))
-        sizes |= {layer.weight: size_of(recording, layer) for layer in structure.layers}
-        return Known(structure, outputs, sizes, footprint(recording, sizes, generic))
+            foot = Footprint(0, generic * item, generic * item)
+        return Known(structure, outputs, sizes, foot, company, latency)

@@ -41,8 +41,14 @@ class MonteCarloKernel(Kernel):
         seed: int = 0,
         kernel: Callable[[nn.Module], Kernel] = TangentKernel,
     ):
-        if samples < 1:
-            raise InputError("bad number of samples", expected="at least 1", got=samples)
+        if not isinstance(samples, int) or samples < 1:
+            raise InputError("bad number of samples", expected="a whole number, at least 1", got=samples)
+        if isinstance(make_model, nn.Module):
+            raise InputError(
+                "make_model is a module",
+                expected="a function () -> a fresh module",
+                got=type(make_model).__name__,
+            )
         self.make_model, self.samples, self.seed, self.kernel = make_model, samples, seed, kernel
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
@@ -69,4 +75,7 @@ class MonteCarloKernel(Kernel):
     def _model(self, i: int) -> nn.Module:
         with torch.random.fork_rng():
             torch.manual_seed(Key(self.seed).fold("initialization", i).entropy % 2**63)
-            return self.make_model()
+            model = self.make_model()
+        if not isinstance(model, nn.Module):
+            raise InputError("make_model made no module", expected="a module", got=type(model).__name__)
+        return model

@@ -42,6 +42,8 @@ class Plan:
     budget: int
     rate: float
     """FLOPs a second of this machine, from a short calibration."""
+    latency: float
+    """Seconds that all passes take however small they are, from the time of one."""
 
     @property
     def flops(self) -> float:
@@ -49,9 +51,14 @@ class Plan:
         return self.passes + sum(row.flops for row in self.rows)
 
     @property
+    def bytes(self) -> float:
+        """Bytes in all."""
+        return sum(row.bytes for row in self.rows)
+
+    @property
     def seconds(self) -> float:
         """Estimated time."""
-        return (self.flops + FLOPS_PER_BYTE * sum(row.bytes for row in self.rows)) / self.rate
+        return (self.flops + FLOPS_PER_BYTE * self.bytes) / self.rate + self.latency
 
     def __str__(self) -> str:
         head = ("parameter", "shape", "uses", "route", "GFLOP", "MB", "share", "note")
@@ -75,9 +82,10 @@ class Plan:
         ]
         lines.insert(1, "  ".join("-" * w for w in widths))
         lines.append(
-            f"forward and backward passes {self.passes / 1e9:.3g} GFLOP, in all {self.flops / 1e9:.3g} GFLOP, "
-            f"about {self.seconds:.2g} s at {self.rate / 1e9:.0f} GFLOP/s; {self.batching.samples} samples and "
-            f"{self.batching.directions} output directions at a time within {format_bytes(self.budget)}"
+            f"forward and backward passes {self.passes / 1e9:.3g} GFLOP, in all {self.flops / 1e9:.3g} GFLOP and "
+            f"{self.bytes / 1e6:.3g} MB, about {self.seconds:.2g} s at {self.rate / 1e9:.0f} GFLOP/s; "
+            f"{self.batching.samples} samples and {self.batching.directions} output directions at a time within "
+            f"{format_bytes(self.budget)}"
         )
         return "\n".join(lines)
 
@@ -86,6 +94,7 @@ def make_plan(function: ModelFunction, known: Known, work: Work, budget: int) ->
     """The plan for some work with a model."""
     like = next(iter(function.params.values()))
     total, rows = count(function.params), {}
+    size = batching(known.footprint, work, budget, like.element_size())
     for name, uses, cost, note in _costs(function, known, work, like.element_size()):
         p = function.params[name]
         share = p.numel() / total
@@ -93,10 +102,17 @@ def make_plan(function: ModelFunction, known: Known, work: Work, budget: int) ->
     return Plan(
         rows=tuple(rows[name] for name in function.params),
         passes=known.pass_flops * work.samples * (1 + work.r),
-        batching=batching(known.footprint, work, budget, like.element_size()),
+        batching=size,
         budget=budget,
         rate=measured_rate(like),
+        latency=known.latency * _passes(known, work, size),
     )
+
+
+def _passes(known: Known, work: Work, size: Batching) -> int:
+    """Forward and backward passes; without a rule and without vmap, every sample has its own."""
+    looped = bool(known.structure.generic) and not known.structure.vmap
+    return (1 + work.r) * (-(-work.samples // size.passing) + looped * work.samples)
 
 
 def _costs(
@@ -120,7 +136,8 @@ def _costs(
             sums = float(work.n * work.m * (work.products if work.full else 1))
             yield layer.bias, len(layer.bias_uses), Cost(f"with {layer.weight}", sums, item * sums), ""
     for name, reason in structure.generic.items():
-        yield name, 0, written(name, "fallback (vmap)" if structure.vmap else "fallback (loop)"), reason
+        cost = written(name, "fallback (vmap)" if structure.vmap else "fallback (loop)")
+        yield name, structure.counts.get(name, 0), cost, reason
     for name in structure.unused:
         yield name, 0, Cost("none", 0, 0), "does not reach the output"
 

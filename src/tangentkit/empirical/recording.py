@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
+from torch.nn import functional as F
 
-from tangentkit.core.batches import Batch
+from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.functions import ModelFunction
 from tangentkit.empirical.graph import Graph, Use
 from tangentkit.empirical.rules import Lookup, Matrix, Vector, apply_rule
@@ -27,18 +28,15 @@ class Recording:
 
     function: ModelFunction
     structure: Structure
+    n: int
+    """Number of samples."""
     outputs: Tensor
-    """(n, c)"""
+    """(n, c), or more rows than n where a lone sample passed in the company of its copy."""
     sites: dict[Use, Matrix | Lookup | Vector]
     edges: dict[int, GradientEdge]
     """Index of a node with uses -> its output in the graph."""
     graph: Graph
     parameters: dict[str, Tensor]
-
-    @property
-    def n(self) -> int:
-        """Number of samples."""
-        return self.outputs.shape[0]
 
     def backward(self, directions: Tensor) -> list[dict[int, Tensor | None]]:
         """For each direction v_r, gradients of Σ_i v_r · f(x_i) with respect to the outputs of nodes with uses.
@@ -64,6 +62,7 @@ class Recording:
     def parameter_gradients(self, names: list[str], cotangent: Tensor) -> dict[str, Tensor]:
         """Plain autograd: gradients of Σ_i cotangent_i · f(x_i) with respect to parameters."""
         wanted = [self.parameters[name] for name in names]
+        cotangent = F.pad(cotangent, (0, 0, 0, len(self.outputs) - self.n))  # copies do not count
         found = self.function.within(
             self.parameters,
             lambda: torch.autograd.grad(
@@ -88,14 +87,39 @@ def record(function: ModelFunction, batch: Batch, structure: Structure) -> Recor
     Raises:
         AnotherGraphError: the model's graph depends on the data, and differs here.
     """
+    n = batch_size(batch)
+    try:
+        return _bind(function, batch, structure, n)
+    except AnotherGraphError:
+        if n > 1:
+            raise
+    # An axis of one entry makes some operations (einsum, reshape) take another path: the sample gets company.
+    return _bind(function, take(batch, [0, 0]), structure, n)
+
+
+def _bind(function: ModelFunction, batch: Batch, structure: Structure, n: int) -> Recording:
+    """A recording of the first n samples of a batch."""
     parameters, outputs, graph = trace(function, batch)
     if structure.signature and graph.signature != structure.signature:
         raise AnotherGraphError
-    n = outputs.shape[0]
+    rows = len(outputs)
     for i, axis in structure.axes.items():
-        if graph.shapes(i)[0][axis.axis] != axis.before * n * axis.after:
+        if graph.shapes(i)[0][axis.axis] != axis.before * rows * axis.after:
             raise AnotherGraphError
     uses = [use for layer in structure.layers for use in (*layer.uses, *layer.bias_uses)]
-    sites = {use: apply_rule(site(graph, use, structure.axes, n)) for use in uses}
+    sites = {use: apply_rule(site(graph, use, structure.axes, rows)) for use in uses}
+    if n < rows:
+        sites = {use: _first(found, n) for use, found in sites.items()}
     edges = {i: GradientEdge(graph.nodes[i], 0) for i in dict.fromkeys(use.node for use in uses)}
-    return Recording(function, structure, outputs, sites, edges, graph, parameters)
+    return Recording(function, structure, n, outputs, sites, edges, graph, parameters)
+
+
+def _first(found: Matrix | Lookup | Vector, n: int) -> Matrix | Lookup | Vector:
+    """What a rule says, for the first n samples only."""
+    if isinstance(found, Vector):
+        return Vector(lambda g: found.gradient(g)[:n])
+    if isinstance(found, Lookup):
+        return Lookup(found.indices[:n], lambda g: found.outgoing(g)[:n])
+    return Matrix(
+        lambda samples: found.inputs(slice(n))[samples], lambda g: found.outgoing(g)[:n], found.transposed
+    )

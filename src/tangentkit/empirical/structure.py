@@ -1,16 +1,17 @@
 """Where and how a model uses its parameters, learned from a few samples."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
+from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge
 
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.errors import ModelError
 from tangentkit.core.functions import ModelFunction
-from tangentkit.empirical import lookups as lookups  # registers its rules
+from tangentkit.empirical import elementwise, lookups, products
 from tangentkit.empirical.graph import (
     Graph,
     MixedSamplesError,
@@ -22,12 +23,13 @@ from tangentkit.empirical.graph import (
     sample_layouts,
     walk,
 )
+from tangentkit.empirical.routing import moves_samples
 from tangentkit.empirical.rules import Lookup, Matrix, Site, Vector, apply_rule
 
+OUR_RULES = (elementwise, lookups, products)
+"""The modules that register rules when they are imported."""
 SMALL, LARGE = 2, 3
 """Batch sizes of the two passes from which the structure is learned."""
-ROUTING = ("IndexBackward0", "MaskedSelectBackward0")
-"""Nodes that may pick rows by the data: their shapes need not mean the same for every batch."""
 
 
 @dataclass(frozen=True)
@@ -75,10 +77,14 @@ class Structure:
     """Parameters without a rule -> why."""
     unused: tuple[str, ...]
     """Parameters that do not reach the output."""
+    counts: dict[str, int] = field(default_factory=dict)
+    """Parameters -> the number of their uses, as far as the graph shows them."""
     unproven: frozenset[str] = frozenset()
     """Parameters whose rule is yet to be compared with autograd on samples that say something."""
     routed: bool = False
-    """Whether samples may be picked by the data: then every batch is compared with autograd."""
+    """Whether samples may be moved by the data: then every batch is compared with autograd."""
+    custom: bool = False
+    """Whether the model has autograd functions of its own, whose names do not say what they do."""
     vmap: bool = True
     """Whether the generic route may use vmap."""
 
@@ -105,9 +111,8 @@ class Structure:
 
     def all_generic(self, names: Iterable[str], reason: str) -> "Structure":
         """Nothing assumed of the graph, every parameter on the generic route."""
-        return Structure(
-            (), {}, (), {name: self.generic.get(name, reason) for name in names}, (), vmap=self.vmap
-        )
+        reasons = {name: self.generic.get(name, reason) for name in names}
+        return Structure((), {}, (), reasons, (), self.counts, vmap=self.vmap)
 
 
 def trace(function: ModelFunction, batch: Batch) -> tuple[dict[str, Tensor], Tensor, Graph]:
@@ -127,7 +132,7 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
     trial = spread(batch, LARGE)
     small_parameters, small_outputs, small = trace(function, take(trial, slice(0, SMALL)))
     large_parameters, large_outputs, large = trace(function, trial)
-    check_same_outputs(outputs_alone(function, trial), large_outputs.detach())
+    check_same_outputs(outputs_alone(function, trial), large_outputs.detach(), (1, LARGE))
     names = list(function.params)
     if small.signature != large.signature:
         return Structure((), {}, (), dict.fromkeys(names, "the graph depends on the batch size"), ())
@@ -152,17 +157,21 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
         layers=_layers(large, [name for name in names if name in kinds], uses, kinds),
         generic=generic,
         unused=tuple(name for name in names if name not in uses),
+        counts={name: len(found) for name, found in uses.items()},
         unproven=frozenset(name for name in kinds if any(use.node in guessed for use in uses[name])),
-        routed=any(_picks_rows(large, side, i) for i in range(len(large.nodes))),
+        routed=moves_samples(small, large, side),
+        custom=any(isinstance(node, BackwardCFunction) for node in large.nodes),
     )
 
 
 def spread(batch: Batch, size: int) -> Batch:
     """Samples from all over a batch, as far apart as they can be; fewer than wanted are repeated."""
-    n = batch_size(batch)
-    if n < size:
-        return take(batch, torch.arange(size) % n)
-    return take(batch, torch.arange(size) * (n - 1) // max(size - 1, 1))
+    return take(batch, spread_indices(batch_size(batch), size))
+
+
+def spread_indices(n: int, size: int) -> Tensor:
+    """`size` of n indices, as far apart as they can be; fewer than wanted are repeated."""
+    return torch.arange(size) % n if n < size else torch.arange(size) * (n - 1) // max(size - 1, 1)
 
 
 def site(graph: Graph, use: Use, axes: dict[int, SampleAxis], n: int) -> Site:
@@ -171,8 +180,13 @@ def site(graph: Graph, use: Use, axes: dict[int, SampleAxis], n: int) -> Site:
     return Site(graph.nodes[use.node], use.slot, graph.shapes(node)[number], axes[use.node], n)
 
 
-def check_same_outputs(alone: Tensor, together: Tensor) -> None:
-    """Refuses a model that gives a sample another output alone than in a batch.
+def check_same_outputs(few: Tensor, together: Tensor, sizes: tuple[int, int]) -> None:
+    """Refuses a model that gives samples other outputs in a batch than alone, or among fewer.
+
+    Args:
+        few: the outputs of samples in a small batch.
+        together: those of the same samples in a larger one.
+        sizes: of both batches.
 
     Raises:
         ModelError: with the gap.
@@ -180,11 +194,12 @@ def check_same_outputs(alone: Tensor, together: Tensor) -> None:
     if not together.isfinite().all():
         return  # the kernel will not be finite either, and says so
     scale = together.abs().max().clamp_min(torch.finfo(together.dtype).tiny)
-    gap = float((alone - together).abs().max() / scale)
+    gap = float((few - together).abs().max() / scale)
     if not gap <= 1000 * torch.finfo(together.dtype).eps:
         raise ModelError(
             "the output of a sample depends on the other samples of its batch, or on chance: samples gave other "
-            f"outputs in a batch of {len(together)} than alone (relative gap {gap:.1e})",
+            f"outputs in a batch of {sizes[1]} than {'alone' if sizes[0] == 1 else f'in one of {sizes[0]}'} "
+            f"(relative gap {gap:.1e})",
             hint="model.eval(), or a forward= that treats every sample alone",
         )
 
@@ -204,11 +219,6 @@ def outputs_alone(function: ModelFunction, batch: Batch) -> Tensor:
             f"batch ({error})",
             hint="model.eval(), or a forward= that treats every sample alone",
         ) from error
-
-
-def _picks_rows(graph: Graph, side: list[bool], i: int) -> bool:
-    picked = graph.edges[i][0] if graph.edges[i] else None
-    return graph.nodes[i].name() in ROUTING and picked is not None and not side[picked[0]]
 
 
 def _rule_kind(

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from tangentkit.compute.kernel import Kernel
-from tangentkit.core.batches import Batch, as_batch, check_same_structure
+from tangentkit.core.batches import Batch, as_batch, check_same_structure, take
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.functions import Forward, check_inputs, snapshot
 from tangentkit.core.memory import memory_budget, parse_bytes
@@ -20,7 +20,7 @@ from tangentkit.empirical.knowledge import Knowledge
 from tangentkit.empirical.moments import mean_and_error
 from tangentkit.empirical.outputs import Directions, Outputs, check_outputs_name, directions, random_signs
 from tangentkit.empirical.plan import Plan, make_plan
-from tangentkit.empirical.product import kernel_product
+from tangentkit.empirical.product import SAMPLES, kernel_product
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -142,7 +142,7 @@ class TangentKernel(Kernel):
     def product(self, x: Batch, v: Tensor) -> Tensor:
         """The full kernel times v (n, c), as J (Jᵀ v) by one vjp and one jvp: the kernel is never formed."""
         x = self._checked(x)
-        self._knowledge.of(x)  # refuses a model whose samples see each other
+        self._knowledge.check_company(take(x, slice(SAMPLES)), self._knowledge.of(x))
         return self._finite(kernel_product(self.function, x, v))
 
     def _matrices(self, x: Batch, y: Batch | None, names: list[str]) -> dict[str, Tensor]:

@@ -6,7 +6,10 @@ generic route. The verdict is remembered for the structure of the model.
 
 Samples may say nothing (a closed gate, dead units), and where tokens and samples are flattened together their order
 may be a guess. Such parameters stay unproven, and are compared on the real batches until one says something: with
-random signs ε_i, the signed sum Σ_i ε_i ∇(v · f(x_i)) of per-sample gradients must be what autograd gives for it.
+random weights w_i, the sum Σ_i w_i ∇(v · f(x_i)) of per-sample gradients must be what autograd gives for it.
+
+Larger batches than all before are also asked whether their samples see each other: a few of them must have the same
+outputs in a smaller batch.
 """
 
 from dataclasses import dataclass, replace
@@ -21,12 +24,14 @@ from tangentkit.empirical.generic import loop_gradients, vmap_gradients
 from tangentkit.empirical.recording import AnotherGraphError, Recording, record
 from tangentkit.empirical.rules import RULES, Matrix
 from tangentkit.empirical.side import Side, layer_indices, layer_inputs, lookup_gradients, matrix_gradients
-from tangentkit.empirical.structure import Layer, Structure, check_same_outputs, spread
+from tangentkit.empirical.structure import Layer, Structure, check_same_outputs, spread, spread_indices
 
 BATCH = 5
 """Another size than the passes that the structure was learned from."""
 CHECKED = [1, 4]
 """Samples of that batch that are compared: not the first, where a wrong order of samples would not show."""
+COMPANY = 4
+"""Samples of the smaller batches in which those of a large one are run again."""
 TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3}
 ROUGH = 5e-2
 
@@ -59,6 +64,8 @@ def verified(function: ModelFunction, batch: Batch, structure: Structure) -> Str
         function.dtype,
         describe(batch),
         tuple(RULES.items()),
+        # What the graph does not show, such as hooks on tensors, is in the code of the modules.
+        tuple(map(type, function.module.modules())),
     )
     verdict = _verdicts.get(key)
     if verdict is None:
@@ -67,7 +74,8 @@ def verified(function: ModelFunction, batch: Batch, structure: Structure) -> Str
         # What repeated samples let pass is proven of nothing.
         if distinct(trial) < BATCH:
             verdict = replace(verdict, silent=frozenset(structure.names()))
-        if not verdict.silent:
+        # Nor does the name of a function of the user's own, or a graph of every size, say what was verified.
+        if not verdict.silent and structure.signature and not structure.custom:
             _verdicts[key] = verdict
     proven = structure.without(verdict.wrong) if verdict.wrong else structure
     unproven = proven.unproven | (verdict.silent - set(verdict.wrong))
@@ -97,7 +105,7 @@ def _verify(function: ModelFunction, trial: Batch, structure: Structure) -> Verd
     }
     try:
         recording = record(function, trial, structure)
-        check_same_outputs(alone, recording.outputs[CHECKED].detach())
+        check_same_outputs(alone, recording.outputs[CHECKED].detach(), (1, BATCH))
         side = Side(recording, recording.backward(directions[:1]), {})
         wrong |= _disagreements(side, structure, truth, scale)
     except AnotherGraphError:
@@ -172,6 +180,28 @@ def _vmap_agrees(
 # -- on real batches -----------------------------------------------------------------------------------------------
 
 
+def keeps_apart(function: ModelFunction, batch: Batch, outputs: Tensor) -> bool:
+    """Runs some samples of a batch again in smaller batches: their outputs must be the same.
+
+    Args:
+        function: the model.
+        batch: n samples.
+        outputs: of the model for them, (n, c).
+
+    Returns:
+        Whether that says something of other batches: the samples that were run differ.
+
+    Raises:
+        ModelError: the outputs differ, so samples see each other.
+    """
+    n = batch_size(batch)
+    chosen = spread_indices(n, min(n, 2 * COMPANY))
+    size = max(1, len(chosen) // 2)
+    few = torch.cat([function(function.params, take(batch, part)) for part in chosen.split(size)])
+    check_same_outputs(few, outputs.detach()[chosen], (size, n))
+    return distinct(take(batch, chosen)) == len(chosen)
+
+
 def prove(recording: Recording, batch: Batch) -> tuple[frozenset[str], dict[str, str]]:
     """Compares unproven parameters with autograd on a recorded batch.
 
@@ -179,42 +209,46 @@ def prove(recording: Recording, batch: Batch) -> tuple[frozenset[str], dict[str,
         The parameters that are proven now, and those that are wrong -> how.
     """
     structure = recording.structure
-    wanted = structure.names() if structure.routed else sorted(structure.unproven)
-    generator = Key(0).fold("proof").torch()
-    signs = torch.randint(0, 2, (recording.n, 1), generator=generator).mul_(2).sub_(1).to(recording.outputs)
+    wanted = set(structure.names() if structure.routed else structure.unproven)
+    if not wanted:
+        return frozenset(), {}
+    # Weights of all sizes: two samples that changed places show, whichever they are.
+    weights = torch.randn(recording.n, 1, generator=Key(0).fold("proof").torch()).to(recording.outputs)
     direction = _directions(recording.outputs)[:1]
-    truth = recording.parameter_gradients(wanted, signs * direction)
+    truth = recording.parameter_gradients(structure.names(), weights * direction)
+    # Gradients far below the others are rounding: those of the biases of attention keys, say, which are zero.
+    rounding = float(torch.stack([g.norm() for g in truth.values()]).norm())
     side = Side(recording, recording.backward(direction), {})
     proven, wrong = set(), {}
     for layer in structure.layers:
-        for name in set(layer.names) & set(wanted):
+        for name in wanted.intersection(layer.names):
             try:
-                found = _signed_sum(side, layer, name, signs[:, 0])
+                found = _weighted_sum(side, layer, name, weights[:, 0])
             except Exception as error:
                 wrong[name] = f"its rule raised {type(error).__name__}: {error}"
                 continue
-            size = float(truth[name].norm())
+            tolerance, size = TOLERANCE.get(found.dtype, ROUGH), float(truth[name].norm())
             gap = float((found - truth[name].flatten()).norm())
-            if not gap <= 10 * TOLERANCE.get(found.dtype, ROUGH) * max(size, float(found.norm())):
+            if not gap <= tolerance * max(size, float(found.norm()), rounding):
                 wrong[name] = "its rule disagrees with autograd on a batch"
             elif size > 0:
                 proven.add(name)
-    # Signs tell only different samples apart.
+    # Weights tell only different samples apart.
     return frozenset(proven) if 2 * distinct(batch) > recording.n > 1 else frozenset(), wrong
 
 
-def _signed_sum(side: Side, layer: Layer, name: str, signs: Tensor) -> Tensor:
-    """Σ_i signs_i gradient_i (p,), as the layer's rule has the gradients."""
+def _weighted_sum(side: Side, layer: Layer, name: str, weights: Tensor) -> Tensor:
+    """Σ_i w_i gradient_i (p,), as the layer's rule has the gradients."""
     if name == layer.bias:
-        return signs @ side.vectors(layer.bias_uses)[:, 0]
+        return weights @ side.vectors(layer.bias_uses)[:, 0]
     if layer.kind == "vector":
         use = layer.uses[0]
         shape = side.recording.graph.shapes(use.source[0])[use.source[1]]
-        total = (signs @ side.vectors(layer.uses)[:, 0]).view(1, *shape)
+        total = (weights @ side.vectors(layer.uses)[:, 0]).view(1, *shape)
         return side.recording.pull(use, total, name)[0]
     if layer.kind in ("assembled", "tied"):
-        return signs @ side.assembled(layer)[:, 0]
-    g = side.outgoing(layer)[:] * signs.view(-1, 1, 1, 1, 1)
+        return weights @ side.assembled(layer)[:, 0]
+    g = side.outgoing(layer)[:] * weights.view(-1, 1, 1, 1, 1)
     if layer.kind == "lookup":
         rows = side.recording.parameters[name].shape[0]
         flat = (

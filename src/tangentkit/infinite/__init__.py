@@ -15,6 +15,7 @@ from tangentkit.infinite.depth import depth_profile as depth_profile
 from tangentkit.infinite.depth import ntk_above_nngp as ntk_above_nngp
 from tangentkit.infinite.depth import optimal_depth as optimal_depth
 from tangentkit.infinite.duals import Dual as Dual
+from tangentkit.infinite.duals import PiecewiseLinear as PiecewiseLinear
 from tangentkit.infinite.duals import Pointwise as Pointwise
 from tangentkit.infinite.duals import dual_of as dual_of
 from tangentkit.infinite.expectations import gaussian_expectation as gaussian_expectation

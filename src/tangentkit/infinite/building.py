@@ -1,15 +1,11 @@
-"""Building a network node by node: which fields are Gaussian, which are correlated, and where their axes are.
-
-A hidden tensor of the module is described by what each of its axes means: samples "n", channels "c", or the number
-of a position axis; flattening merges several into one, and axes of one entry mean nothing.
-"""
+"""Building a network node by node: which fields are Gaussian, which are correlated, and where their axes are."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import prod
 
-from tangentkit.core.errors import ModelError
 from tangentkit.infinite.duals import Dual
+from tangentkit.infinite.fields import Axis, Group, Hidden, Law, Refusal
 from tangentkit.infinite.network import (
     Arrange,
     Average,
@@ -22,49 +18,6 @@ from tangentkit.infinite.network import (
     Weights,
 )
 from tangentkit.infinite.pairs import Geometry, Patch, adaptive, identity
-from tangentkit.infinite.tracing import ANOTHER_WAY
-
-Axis = tuple[str | int, ...]
-"""What one axis of a tensor means."""
-
-
-@dataclass(frozen=True)
-class Law:
-    """What is known of a field as a random function, channel by channel."""
-
-    gaussian: bool
-    """Whether it is Gaussian of mean zero."""
-    sources: frozenset[str]
-    """The layers whose outputs it is made of, without other weights in between."""
-
-
-@dataclass(frozen=True)
-class Group:
-    """Some channels of a hidden tensor that are alike: a node, its axes and the number of channels."""
-
-    node: int
-    axes: tuple[Axis, ...]
-    width: int
-
-    def axis_of(self, role: str | int) -> int | None:
-        """The tensor axis that holds a role."""
-        return next((i for i, axis in enumerate(self.axes) if role in axis), None)
-
-
-@dataclass(frozen=True)
-class Hidden:
-    """A tensor of the module that depends on weights: its channels, group by group."""
-
-    groups: tuple[Group, ...]
-
-    @property
-    def axes(self) -> tuple[Axis, ...]:
-        """What its axes mean, where the groups agree."""
-        return self.groups[0].axes
-
-
-class Refusal(Exception):
-    """A reason why an operation has no limit here; the reader adds the name of the operation."""
 
 
 class Builder:
@@ -95,6 +48,10 @@ class Builder:
             self.nodes.append(node)
             self.laws.append(law)
         return self._places[node]
+
+    def is_gaussian(self, h: Hidden) -> bool:
+        """Whether all channels are Gaussian of mean zero."""
+        return all(self.laws[group.node].gaussian for group in h.groups)
 
     # Operations on whole tensors -----------------------------------------------------------------------------
 
@@ -138,8 +95,9 @@ class Builder:
             law = self.laws[group.node]
             if not law.gaussian:
                 raise Refusal(
-                    "its input is not Gaussian, even at infinite width: there must be a linear or convolutional "
-                    "layer between two nonlinear functions (and on every branch of a sum that one of them takes)"
+                    "its input is not Gaussian, even at infinite width: it adds positions or branches of which one "
+                    "is a nonlinear function itself (as the shortcut of a block that ends in an activation is); a "
+                    "linear or convolutional layer must come after it, or on that branch"
                 )
             node = Nonlinear((group.node,), self.nodes[group.node].positions, dual)
             return replace(group, node=self.add(node, Law(gaussian=False, sources=law.sources)))
@@ -374,8 +332,3 @@ class Builder:
                 "two of its branches end in nonlinear functions (or in the input itself), whose means are "
                 "correlated: at most one may, the others need a linear or convolutional layer at their end"
             )
-
-
-def refuse(what: str, why: str) -> ModelError:
-    """The error for an operation without a limit."""
-    return ModelError(f"{what} has no infinite-width limit in closed form here: {why}", hint=ANOTHER_WAY)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from tangentkit.infinite.building import Hidden, Refusal
+from tangentkit.infinite.fields import Hidden, Refusal
 
 REASONS = {
     "MaxPool": "the maximum of Gaussian variables has no covariance in closed form",

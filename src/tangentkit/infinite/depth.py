@@ -1,10 +1,6 @@
 """Which depth learns which degree: the spectra of MLP kernels on the cube over depths and hyper-parameters.
 
-The kernels of an MLP of depth L on the cube, with weight variance σ_w² and bias variance σ_b², are
-
-    Σ_0(t) = σ_w² t + σ_b²        Σ_{l+1} = σ_w² dual(Σ_l) + σ_b²
-    Θ_0    = Σ_0                  Θ_{l+1} = Σ_{l+1} + σ_w² Θ_l dual'(Σ_l)
-
+The kernels of an MLP of depth L on the cube are those of `tangentkit.infinite.mlp`: functions of <x, y>/d.
 One pass over the layers gives every depth, for all settings of the hyper-parameters at once.
 """
 
@@ -18,6 +14,7 @@ from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.infinite.counts import as_count
 from tangentkit.infinite.cube import Cube, cube_nodes, cube_weights
 from tangentkit.infinite.duals import dual_of
+from tangentkit.infinite.mlp import as_variance, mlp_layers
 
 RESOLVED = 1e-6  # the largest error of a share, relative to the whole
 
@@ -78,23 +75,19 @@ def depth_profile(
     _check_resolved(d, top)
     dual = dual_of(activation)
     sw, sb = (
-        v[..., None] for v in torch.broadcast_tensors(_variance(weight_variance), _variance(bias_variance))
+        v[..., None]
+        for v in torch.broadcast_tensors(
+            as_variance("weight", weight_variance), as_variance("bias", bias_variance)
+        )
     )
     t, weights = (
         torch.as_tensor(a, dtype=sw.dtype, device=sw.device)
         for a in (cube_nodes(d), cube_weights(d, top=top))
     )
 
-    q, sigma = sw + sb, sw * t + sb
-    theta = sigma
-    rows = [(sigma, theta)]
-    for _ in range(depth):
-        value, slope = dual.both(q, sigma, q)
-        q, sigma = sw * dual.diag(q) + sb, sw * value + sb
-        theta = sigma + sw * theta * slope
-        rows.append((sigma, theta))
-    variances = [torch.stack([_degrees_of(row[kind], weights) for row in rows]) for kind in (0, 1)]
-    totals = [torch.stack([row[kind][..., 0] for row in rows]) for kind in (0, 1)]
+    rows = list(mlp_layers(dual, t, sw, sb, depth=depth, tangent=True))
+    variances = [torch.stack([_degrees_of(row[kind], weights) for row in rows]) for kind in (0, 1)]  # pyright: ignore[reportArgumentType]
+    totals = [torch.stack([row[kind][..., 0] for row in rows]) for kind in (0, 1)]  # pyright: ignore[reportOptionalSubscript]
     return DepthProfile(d, *variances, *totals)
 
 
@@ -157,11 +150,3 @@ def _check_resolved(d: int, top: int) -> None:
             got=top,
             hint="boolean_cube_spectrum for one kernel at a time: it works in the complex plane",
         )
-
-
-def _variance(variance: float | Tensor) -> Tensor:
-    # Always float64: in float32 the rounding of the kernels would hide all but a few degrees.
-    value = torch.as_tensor(variance, dtype=torch.float64)
-    if not bool(((value >= 0) & torch.isfinite(value)).all()):
-        raise InputError("bad variance", expected="finite numbers >= 0", got=repr(variance))
-    return value

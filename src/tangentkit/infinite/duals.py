@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from tangentkit.core.errors import ModelError
-from tangentkit.infinite.closed_forms import Dual as Dual
 from tangentkit.infinite.closed_forms import Erf as Erf
 from tangentkit.infinite.closed_forms import Exponential as Exponential
 from tangentkit.infinite.closed_forms import Gelu as Gelu
@@ -24,6 +23,7 @@ from tangentkit.infinite.closed_forms import Monomial as Monomial
 from tangentkit.infinite.closed_forms import Rectifier as Rectifier
 from tangentkit.infinite.closed_forms import Sign as Sign
 from tangentkit.infinite.closed_forms import Sine as Sine
+from tangentkit.infinite.dual import Dual as Dual
 from tangentkit.infinite.pointwise import Pointwise as Pointwise
 from tangentkit.infinite.pointwise_linear import PiecewiseLinear as PiecewiseLinear
 

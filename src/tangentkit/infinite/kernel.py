@@ -1,5 +1,6 @@
 """The kernel of a module at infinite width."""
 
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,11 +13,13 @@ from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch, as_batch, check_same_structure, describe
 from tangentkit.core.errors import BudgetError, InputError, ModelError, NumericalError
 from tangentkit.core.memory import format_bytes, memory_budget, parse_bytes
+from tangentkit.infinite.calls import is_norm
 from tangentkit.infinite.duals import Pointwise
 from tangentkit.infinite.network import Nonlinear
 from tangentkit.infinite.pairings import Listed, Pairing, Panel, Products, Selves
+from tangentkit.infinite.parameterization import Scales
 from tangentkit.infinite.propagation import Field, Propagation, gathers_many, largest_field, same_positions
-from tangentkit.infinite.reading import Reading, Scales, read
+from tangentkit.infinite.reading import Reading, read
 from tangentkit.infinite.tracing import LAYERS, OURS, Prelude, is_layer, trace
 from tangentkit.nn import Stds, layer_stds
 
@@ -45,9 +48,10 @@ class InfiniteKernel(Kernel):
     branches, scaled branches, concatenated channels, LayerNorm, RMSNorm, GroupNorm, BatchNorm in evaluation mode,
     dropout in evaluation mode. A module of your own that has an attribute `dual` (such as `Pointwise(function)`)
     counts as that scalar function. Whatever happens before the first layer is done to the inputs as it stands.
-    Gains and shifts of normalizations count as constants: they must be equal for all channels (as at
-    initialization), and their own part of the tangent kernel is not included. BatchNorm in evaluation mode is the
-    affine map that its running statistics make of it, under the same condition.
+    Several steps that act entry by entry on one Gaussian field, such as `h * torch.sigmoid(h)`, count as one scalar
+    function. Gains and shifts of normalizations count as constants: they must be equal for all channels (as at
+    initialization), and where they are trained a warning says that their own part of the tangent kernel is not
+    included. BatchNorm in evaluation mode is the affine map that its running statistics make of it, likewise.
 
     Args:
         model: a module whose forward pass takes one tensor and gives (n, c).
@@ -100,6 +104,8 @@ class InfiniteKernel(Kernel):
             layer_stds(plain, w_std=w_std, b_std=b_std), standard=parameterization == "standard"
         )
         self.trace = trace(model)
+        if kind == "ntk":
+            _warn_of_gains(model)
         self._readings: dict[str, Reading] = {}
         self._independent: set[str] = set()
 
@@ -198,7 +204,7 @@ class Work:
                 out[columns, rows] = values.mT
 
     def _tile(self, first: Panel, second: Panel, *, symmetric: bool) -> Tensor:
-        kind = Listed if self.repeats else Products
+        kind = Listed if self.sums_offsets else Products
         pairing = kind(first, second, symmetric=symmetric)
         return self._value(self._propagation(pairing).output()).reshape(len(first), len(second))
 
@@ -221,8 +227,8 @@ class Work:
                 if node not in panel.variances:
                     goal = self.reading.network.nodes[node].inputs[0]
                     axes = same_positions(self.reading.network.nodes[goal])
-                    propagation = Propagation(self.reading.network, pairing, tangent=False, limit=self.tile)
-                    pairing.note_variance(node, propagation.field(goal, axes).k, axes)
+                    field = self._propagation(pairing, tangent=False).field(goal, axes)
+                    pairing.note_variance(node, field.k, axes)
             parts.append(panel)
         return Panel.concatenated(parts)
 
@@ -255,8 +261,11 @@ class Work:
             }
         )
 
-    def _propagation(self, pairing: Pairing) -> Propagation:
-        return Propagation(self.reading.network, pairing, tangent=self.kernel.kind == "ntk", limit=self.tile)
+    def _propagation(self, pairing: Pairing, *, tangent: bool | None = None) -> Propagation:
+        tangent = self.kernel.kind == "ntk" if tangent is None else tangent
+        return Propagation(
+            self.reading.network, pairing, tangent=tangent, limit=self.tile, whole=self.tabulates
+        )
 
     def _value(self, field: Field) -> Tensor:
         if self.kernel.kind == "nngp":
@@ -277,15 +286,15 @@ class Work:
         return any(gathers_many(node, same_positions(node)) for node in network.nodes)
 
     @cached_property
-    def repeats(self) -> bool:
-        """Whether the numbers of samples are repeated for all pairs; not where each costs a quadrature."""
+    def tabulates(self) -> bool:
+        """Whether functions are tables of many terms, which are cheap as products of matrices."""
         duals = [node.dual for node in self.reading.network.nodes if isinstance(node, Nonlinear)]
-        return self.sums_offsets and not any(isinstance(dual, Pointwise) for dual in duals)
+        return self.sums_offsets and any(isinstance(dual, Pointwise) for dual in duals)
 
     @cached_property
     def one(self) -> int:
         """Numbers in the largest field of one pair of samples."""
-        return largest_field(self.reading.network)
+        return largest_field(self.reading.network, whole=self.tabulates)
 
     @cached_property
     def tile(self) -> int:
@@ -328,6 +337,18 @@ class Work:
         numbers += sum(prod(self.reading.seen[node.name][1:]) for node in self.reading.sources.values())
         # Two panels, and as much again while one is put together.
         return max(1, self.budget // (2 * 4 * 8 * max(1, numbers)))
+
+
+def _warn_of_gains(model: nn.Module) -> None:
+    named = {name: module for name, module in model.named_modules() if is_norm(module)}
+    trained = [name for name, norm in named.items() if any(p.requires_grad for p in norm.parameters())]
+    if trained:
+        warnings.warn(
+            f"gains and shifts of normalizations ({', '.join(map(repr, trained))}) count as constants: their own "
+            "part of the tangent kernel is left out. Freeze them (requires_grad_(False)) if that is what you mean, "
+            "or tk.MonteCarloKernel includes it",
+            stacklevel=3,
+        )
 
 
 def _finite(values: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ On inputs of one length, <x, x>/d = 1, both kernels of an MLP depend on c = <x, 
 the NNGP (conjugate) kernel is Σ_L and the NTK Θ_L. Variances q_l = Σ_l(1) come from the exact diagonal.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -20,6 +21,36 @@ from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.infinite.duals import Dual, dual_of
 
 Variance = float | Float[Tensor, " *settings"]
+
+
+def mlp_layers(
+    dual: Dual, c: Tensor, w: Tensor, b: Tensor, *, depth: int, tangent: bool
+) -> Iterator[tuple[Tensor, Tensor | None]]:
+    """Σ_l and (if `tangent`) Θ_l for l = 0, ..., depth, with w = σ_w², b = σ_b² that broadcast with c."""
+    q, sigma = w + b, w * c + b
+    theta = sigma if tangent else None
+    yield sigma, theta
+    for _ in range(depth):
+        if theta is None:
+            sigma = w * dual(q, sigma, q) + b
+        else:
+            value, slope = dual.both(q, sigma, q)
+            sigma = w * value + b
+            theta = sigma + w * slope * theta
+        q = w * dual.diag(q) + b
+        yield sigma, theta
+
+
+def as_variance(name: str, variance: Variance) -> Tensor:
+    """A variance, or a tensor of them, in float64: in float32 rounding would hide all but a few degrees.
+
+    Raises:
+        InputError: one is negative or not finite.
+    """
+    values = torch.as_tensor(variance, dtype=torch.float64)
+    if not bool((values >= 0).all() & values.isfinite().all()):
+        raise InputError(f"bad {name} variance", expected="finite numbers >= 0", got=values.tolist())
+    return values
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,17 +72,10 @@ class MLPKernelFunction:
             variance.to(c).reshape(variance.shape + (1,) * c.ndim)
             for variance in torch.broadcast_tensors(self.weight_variance, self.bias_variance)
         )
-        q, sigma = w + b, w * c + b
-        theta = sigma
-        for _ in range(self.depth):
-            if self.kind == "nngp":
-                sigma = w * self.dual(q, sigma, q) + b
-            else:
-                value, slope = self.dual.both(q, sigma, q)
-                sigma = w * value + b
-                theta = sigma + w * slope * theta
-            q = w * self.dual.diag(q) + b
-        return sigma if self.kind == "nngp" else theta
+        last = c
+        for sigma, theta in mlp_layers(self.dual, c, w, b, depth=self.depth, tangent=self.kind == "ntk"):
+            last = sigma if theta is None else theta
+        return last
 
     def diag(self) -> Float[Tensor, " *settings"]:
         """Φ(1), the kernel of an input with itself, from the exact diagonals."""
@@ -100,8 +124,5 @@ def mlp_kernel_function(
         raise InputError("bad depth", expected="a number of hidden layers >= 0", got=repr(depth))
     if kind not in ("ntk", "nngp"):
         raise UnknownNameError("kernel", kind, ["ntk", "nngp"])
-    weights, biases = (torch.as_tensor(v, dtype=torch.float64) for v in (weight_variance, bias_variance))
-    for name, variance in (("weight", weights), ("bias", biases)):
-        if not bool((variance >= 0).all() & variance.isfinite().all()):
-            raise InputError(f"bad {name} variance", expected="finite numbers >= 0", got=variance.tolist())
+    weights, biases = as_variance("weight", weight_variance), as_variance("bias", bias_variance)
     return MLPKernelFunction(depth, dual_of(activation), weights, biases, kind)

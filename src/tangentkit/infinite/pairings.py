@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from tangentkit.infinite.dual import Dual, Sides
 from tangentkit.infinite.pairs import PairAxis
 
 Axes = tuple[PairAxis, ...]
@@ -71,6 +72,10 @@ class Pairing(ABC):
         """Inner products over the channels of a source, and the factor 1 / channels that goes with them."""
 
     @abstractmethod
+    def dual(self, node: int, dual: Dual, k: Tensor, axes: Axes, *, slope: bool) -> tuple[Tensor, ...]:
+        """E[φ(u) φ(v)] of a node's function φ, and with `slope` E[φ'(u) φ'(v)], from its input's covariances k."""
+
+    @abstractmethod
     def variances(self, node: int, axes: Axes, mean_over: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
         """The variances of a node's input on both sides of every pair, perhaps averaged over some axes."""
 
@@ -91,6 +96,7 @@ class Selves(Pairing):
 
     def __init__(self, panel: Panel):
         self.panel = panel
+        self._sides: dict[int, Sides] = {}
 
     @property
     def pairs(self) -> int:
@@ -102,6 +108,22 @@ class Selves(Pairing):
         values = self.panel.inputs[source]
         left, right = at(values, axes, "left", first=1), at(values, axes, "right", first=1)
         return (left * right).sum(0), 1 / len(values)
+
+    def dual(self, node: int, dual: Dual, k: Tensor, axes: Axes, *, slope: bool) -> tuple[Tensor, ...]:
+        """The expectations of a node's function."""
+        if node not in self._sides:
+            variances = self.panel.variances[node]
+            self._sides[node] = dual.sides(variances, variances)
+        sides = self._sides[node]
+        if sides.is_wide and axes and axes[-1].is_all:
+            # (..., l r, n) as matrices (..., n, l, r).
+            left = at(sides.left, axes[:-1], "left", first=1).mT.unsqueeze(-1)
+            right = at(sides.right, axes[:-1], "right", first=1).mT.unsqueeze(-2)
+            square = _square(k, axes[-1].size, rest=1).movedim(-1, -3)
+            found = sides(left, square.contiguous(), right, slope=slope)
+            return tuple(v.movedim(-3, -1).reshape(k.shape) for v in found)
+        left, right = at(sides.left, axes, "left", first=1), at(sides.right, axes, "right", first=1)
+        return sides(left, k, right, slope=slope)
 
     def variances(self, node: int, axes: Axes, mean_over: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
         """The variances on both sides of every pair."""
@@ -120,6 +142,7 @@ class Selves(Pairing):
         for a, axis in enumerate(axes):
             k = k[(slice(None),) * a + (axis.same,)]
         self.panel.variances[node] = k
+        self._sides.pop(node, None)
 
 
 class _Two(Pairing):
@@ -134,6 +157,7 @@ class Products(_Two):
 
     def __init__(self, first: Panel, second: Panel, *, symmetric: bool = False):
         self.first, self.second, self.is_symmetric = first, second, symmetric
+        self._sides: dict[int, Sides] = {}
 
     @property
     def pairs(self) -> int:
@@ -147,6 +171,25 @@ class Products(_Two):
         if len(left) > FEW:
             return torch.matmul(left.movedim(0, -1), right.movedim(0, -2)), 1 / len(left)
         return inner(left.unsqueeze(-1), right.unsqueeze(-2)), 1 / len(left)
+
+    def dual(self, node: int, dual: Dual, k: Tensor, axes: Axes, *, slope: bool) -> tuple[Tensor, ...]:
+        """The expectations of a node's function."""
+        sides = self.sides(node, dual)
+        if sides.is_wide and axes and axes[-1].is_all:
+            # (..., l r, n, m) as matrices (..., l n, r m).
+            left = at(sides.left, axes[:-1], "left", first=1).flatten(-2).unsqueeze(-1)
+            right = at(sides.right, axes[:-1], "right", first=1).flatten(-2).unsqueeze(-2)
+            square = _square(k, axes[-1].size, rest=2).transpose(-3, -2)
+            found = sides(left, square.flatten(-4, -3).flatten(-2), right, slope=slope)
+            return tuple(v.reshape(square.shape).transpose(-3, -2).reshape(k.shape) for v in found)
+        left, right = at(sides.left, axes, "left", first=1), at(sides.right, axes, "right", first=1)
+        return sides(left.unsqueeze(-1), k, right.unsqueeze(-2), slope=slope)
+
+    def sides(self, node: int, dual: Dual) -> Sides:
+        """What a node's dual knows of all positions of all samples."""
+        if node not in self._sides:
+            self._sides[node] = dual.sides(self.first.variances[node], self.second.variances[node])
+        return self._sides[node]
 
     def variances(self, node: int, axes: Axes, mean_over: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
         """The variances on both sides of every pair."""
@@ -169,13 +212,12 @@ class Listed(_Two):
     def __init__(self, first: Panel, second: Panel, *, symmetric: bool):
         self.shape, self.is_symmetric = (len(first), len(second)), symmetric
         self.products = Products(first, second)
-        self.left = Panel(*(self._repeated(part, -1) for part in (first.inputs, first.variances)))
-        self.right = Panel(*(self._repeated(part, -2) for part in (second.inputs, second.variances)))
+        self.left = {i: self._repeated(values, -1) for i, values in first.inputs.items()}
+        self.right = {i: self._repeated(values, -2) for i, values in second.inputs.items()}
+        self._sides: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def _repeated(self, values: dict[int, Tensor], axis: int) -> dict[int, Tensor]:
-        return {
-            i: v.unsqueeze(axis).expand(*v.shape[:-1], *self.shape).flatten(-2) for i, v in values.items()
-        }
+    def _repeated(self, values: Tensor, axis: int) -> Tensor:
+        return values.unsqueeze(axis).expand(*values.shape[:-1], *self.shape).flatten(-2)
 
     @property
     def pairs(self) -> int:
@@ -184,21 +226,38 @@ class Listed(_Two):
 
     def gram(self, source: int, axes: Axes) -> tuple[Tensor, float]:
         """Inner products over the channels, and 1 / channels."""
-        channels = len(self.left.inputs[source])
+        channels = len(self.left[source])
         if channels > FEW:
             return self.products.gram(source, axes)[0].flatten(-2), 1 / channels
-        left = at(self.left.inputs[source], axes, "left", first=1)
-        right = at(self.right.inputs[source], axes, "right", first=1)
+        left = at(self.left[source], axes, "left", first=1)
+        right = at(self.right[source], axes, "right", first=1)
         return inner(left, right), 1 / channels
+
+    def dual(self, node: int, dual: Dual, k: Tensor, axes: Axes, *, slope: bool) -> tuple[Tensor, ...]:
+        """The expectations of a node's function."""
+        sides = self.products.sides(node, dual)
+        if sides.is_wide:
+            found = self.products.dual(node, dual, k.unflatten(-1, self.shape), axes, slope=slope)
+            return tuple(v.flatten(-2) for v in found)
+        if node not in self._sides:
+            self._sides[node] = self._repeated(sides.left, -1), self._repeated(sides.right, -2)
+        left, right = self._sides[node]
+        left, right = at(left, axes, "left", first=1), at(right, axes, "right", first=1)
+        return sides(left, k, right, slope=slope)
 
     def variances(self, node: int, axes: Axes, mean_over: tuple[int, ...] = ()) -> tuple[Tensor, Tensor]:
         """The variances on both sides of every pair."""
-        left = at(averaged(self.left.variances[node], mean_over), axes, "left")
-        return left, at(averaged(self.right.variances[node], mean_over), axes, "right")
+        left, right = self.products.variances(node, axes, mean_over)
+        return tuple(v.expand(*v.shape[:-2], *self.shape).flatten(-2) for v in (left, right))  # pyright: ignore
 
     def mirror(self, values: Tensor) -> Tensor:
         """The values of the pairs (y, x)."""
         return values.unflatten(-1, self.shape).mT.flatten(-2)
+
+
+def _square(k: Tensor, size: int, *, rest: int) -> Tensor:
+    """All pairs of an axis as two axes (l, r), before the last `rest` axes."""
+    return k.unflatten(-1 - rest, (size, size))
 
 
 def inner(left: Tensor, right: Tensor) -> Tensor:

@@ -19,7 +19,9 @@ DENSE = 2**16
 
 @dataclass(frozen=True)
 class PairAxis:
-    """The pairs (l, r) of positions 0 <= l, r < size with r - l among the offsets, offset by offset.
+    """The pairs (l, r) of positions 0 <= l, r < size with r - l among the offsets.
+
+    They are ordered offset by offset; all pairs there are, left by left.
 
     Example:
         >>> axis = PairAxis(3, (0, 1))
@@ -51,23 +53,36 @@ class PairAxis:
         return sum(self.size - abs(d) for d in self.offsets)
 
     @cached_property
+    def is_all(self) -> bool:
+        """Whether every pair is here."""
+        return len(self.offsets) == 2 * self.size - 1
+
+    @cached_property
     def left(self) -> np.ndarray:
         """Positions in the first image."""
+        if self.is_all:
+            return np.arange(self.size).repeat(self.size)
         return np.concatenate([np.arange(max(0, -d), self.size - max(0, d)) for d in self.offsets])
 
     @cached_property
     def right(self) -> np.ndarray:
         """Positions in the second image."""
+        if self.is_all:
+            return np.tile(np.arange(self.size), self.size)
         return np.concatenate([np.arange(max(0, d), self.size + min(0, d)) for d in self.offsets])
 
     @cached_property
     def same(self) -> slice:
         """Where the pairs (p, p) are."""
+        if self.is_all:
+            return slice(0, self.size**2, self.size + 1)
         before = sum(self.size - abs(d) for d in self.offsets if d < 0)
         return slice(before, before + self.size)
 
     def find(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """The places of pairs, all of which must be here, -1 where a side is negative (a zero of the padding)."""
+        if self.is_all:
+            return np.where((left >= 0) & (right >= 0), left * self.size + right, -1)
         base = np.full(2 * self.size - 1, -(10**9))
         start = 0
         for d in self.offsets:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from tangentkit.core.errors import InputError
-from tangentkit.infinite.closed_forms import Dual, Steps, widened
-from tangentkit.infinite.pointwise_table import Region, Table, region_of, tabulate
+from tangentkit.infinite.dual import Dual, Sides, widened
+from tangentkit.infinite.pointwise_table import Region, Table, region_of, signed, tabulate
 from tangentkit.infinite.quadrature import angle_between, refined, refined_line
 
 FEW = 256
@@ -29,9 +29,9 @@ class Pointwise(Dual):
     """The dual of any scalar function; its derivative comes from autograd.
 
     Relative errors, measured by sqrt(E[φ(u)²] E[φ(v)²]), are about 1e-10 where the function is smooth but for
-    kinks at 0; with kinks elsewhere 1e-9 for inputs of one length, and 1e-6 for inputs of many (if it is
-    piecewise linear, `PiecewiseLinear` is better and faster). `error` estimates them at given entries, and a
-    table that does not reach 1e-5 warns.
+    kinks at 0; with kinks elsewhere 1e-9 for inputs of one length, but only 1e-6 to 1e-3 for more than a few
+    entries of many lengths (if it is piecewise linear, `PiecewiseLinear` is better and faster). `error` estimates
+    them at given entries, and a table that does not reach 1e-5 warns.
 
     Gradients of `__call__` are those of the expectation; gradients of `derivative` come from the interpolant,
     with errors up to about 1e-5 near correlations ±1, where those of a function with kinks grow without bound
@@ -102,18 +102,41 @@ class Pointwise(Dual):
         )
         return kernel, derivative
 
+    def sides(self, xx: Tensor, yy: Tensor) -> Sides:
+        """What the table needs to know of each variance, unless there are few, or gradients are wanted."""
+        watched = torch.is_grad_enabled() and (xx.requires_grad or yy.requires_grad)
+        if watched or xx.numel() * yy.numel() <= FEW:
+            return super().sides(xx, yy)
+        return self._tabulated(xx, yy)
+
+    def _tabulated(self, xx: Tensor, yy: Tensor, *, single: bool = True) -> "Tabulated":
+        # In float32 a table as fine as in float64 would only cost time.
+        least = 0.0 if xx.dtype == torch.float64 else 1e-7
+        table = _table(self, region_of(xx, yy, single=single), least)
+
+        def features(variance: Tensor) -> list[Tensor]:
+            exact = variance.double()
+            watched = torch.is_grad_enabled() and exact.requires_grad
+            roots = table.root_norms(exact) if exact.numel() > FEW and not watched else None
+            if roots is None:
+                roots = map(_root, refined_line(self._functions, exact, kinks=self.kinks))
+            return [f * root for f, root in zip(table.features(exact), roots, strict=True)]
+
+        left = features(xx)
+        right = [g * signed(terms.signs, g) for terms, g in zip(table.terms, features(yy), strict=True)]
+        return Tabulated(
+            self, torch.cat([xx[None], *left]).to(xx.dtype), torch.cat([yy[None], *right]).to(yy.dtype), table
+        )
+
     def _interpolated(
         self, xx: Tensor, theta: Tensor, yy: Tensor, *, single: bool = True
     ) -> tuple[Tensor, Tensor]:
         """Both by the table, differentiable in all arguments as far as `single` is False."""
         if theta.numel() == 0:
             return torch.zeros_like(theta), torch.zeros_like(theta)
-        table, step = _table(self, region_of(xx, yy, single=single)), Steps(xx, theta, yy)
-        norms = (refined_line(self._functions, variance, kinks=self.kinks) for variance in (xx, yy))
-        kernel, derivative = (
-            step.mul(step.mul(value, _root(x)), _root(y))
-            for value, x, y in zip(table(xx, theta, yy), *norms, strict=True)
-        )
+        xx, yy = (v.reshape((1,) * (theta.ndim - v.ndim) + v.shape) for v in (xx, yy))
+        sides = self._tabulated(xx, yy, single=single)
+        kernel, derivative = sides.at_angle(sides.left, theta, sides.right, slope=True)
         return kernel, derivative
 
     def _functions(self, u: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,6 +151,26 @@ class Pointwise(Dual):
                 (slope,) = torch.autograd.grad(value.sum(), u, create_graph=watched, allow_unused=True)
         slope = torch.zeros_like(u) if slope is None else slope
         return (value, slope) if watched else (value.detach(), slope.detach())
+
+
+@dataclass(frozen=True, eq=False)
+class Tabulated(Sides):
+    """Variances, and for each the features of φ and of φ' in a table, scaled by sqrt(E[φ(u)²])."""
+
+    table: Table
+
+    def __call__(self, left: Tensor, xy: Tensor, right: Tensor, *, slope: bool) -> tuple[Tensor, ...]:
+        """E[φ(u) φ(v)], and with `slope` E[φ'(u) φ'(v)]."""
+        return self.at_angle(left, angle_between(left[0], xy, right[0]), right, slope=slope)
+
+    def at_angle(self, left: Tensor, theta: Tensor, right: Tensor, *, slope: bool) -> tuple[Tensor, ...]:
+        """The same, given the angle between u and v instead of their covariance."""
+        t, start, found = theta * (2 / math.pi) - 1, 1, []
+        for terms in self.table.terms if slope else self.table.terms[:1]:
+            here = slice(start, start + len(terms.signs))
+            found.append(terms.sum(left[here], t, right[here]))
+            start = here.stop
+        return tuple(found)
 
 
 class _Recorded(torch.autograd.Function):
@@ -170,8 +213,8 @@ class _Recorded(torch.autograd.Function):
 
 
 @lru_cache(maxsize=256)
-def _table(dual: Pointwise, region: Region) -> Table:
-    table = tabulate(dual._functions, region, kinks=dual.kinks)
+def _table(dual: Pointwise, region: Region, least: float) -> Table:
+    table = tabulate(dual._functions, region, kinks=dual.kinks, least=least)
     if table.error > ALARM:
         warnings.warn(
             f"the dual of {dual.name} has an estimated relative error of {table.error:.0e}: "

@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
-from tangentkit.infinite.closed_forms import Dual, Steps, widened
+from tangentkit.infinite.dual import Dual, Steps, widened
 from tangentkit.infinite.quadrature import refined_line
 
 NODES, FEWER, NEAR = 48, 24, 1e-3

@@ -6,7 +6,7 @@ and divided by sqrt(E[φ(u)²] E[φ(v)²]) it is a smooth function, of order one
     E[φ(u) φ(v)] / sqrt(E[φ(u)²] E[φ(v)²])  =  Σ_kpq  c_kpq  T_k(2θ/π - 1) T_p(s_u) T_q(s_v)
 
 Quadrature gives the values at some hundreds or thousands of Chebyshev points; an entry then costs a few dozen
-terms.
+products of what is known of u and of v.
 """
 
 import math
@@ -18,7 +18,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentkit.infinite.closed_forms import Steps
+from tangentkit.infinite.dual import Steps
 from tangentkit.infinite.quadrature import (
     Functions,
     grid_expectations,
@@ -35,6 +35,8 @@ The others hold for kinks elsewhere than at 0, for single variances and for many
 needs nodes of its own, and a finer table would take minutes."""
 ANGLES, STDS = 17, 9
 """Chebyshev points to begin with."""
+ROOTS = 33
+"""Chebyshev points for what depends on one std alone."""
 PROBES = (0.01, 0.4, 1.4, 2.4, 3.1)
 """Angles at which the other sizes of a table are chosen."""
 
@@ -82,22 +84,87 @@ def region_of(xx: Tensor, yy: Tensor, *, single: bool = True) -> Region:
 
 
 @dataclass(frozen=True, eq=False)
+class Terms:
+    """A symmetric table of one function as few products: Σ_k T_k(t) Σ_r ±f_kr(s_u) f_kr(s_v).
+
+    Each matrix of coefficients c_k is taken apart into its eigenvectors.
+    """
+
+    ranks: tuple[int, ...]
+    """How many products each degree k has."""
+    vectors: Float[Tensor, "f k"]
+    """Chebyshev coefficients of the f_kr, degree by degree."""
+    signs: Float[Tensor, " f"]
+
+    @staticmethod
+    def of(coefficients: Float[Tensor, "t k k"], tolerance: float) -> "Terms":
+        """The terms without those that are, all together, below the tolerance everywhere."""
+        values, vectors = torch.linalg.eigh((coefficients + coefficients.mT) / 2)
+        # |T_p| <= 1, so no product is larger than this anywhere.
+        bounds = (values.abs() * vectors.abs().sum(1).square()).flatten()
+        order = bounds.argsort()
+        kept = torch.ones(len(bounds), dtype=torch.bool)
+        kept[order[bounds[order].cumsum(0) <= tolerance]] = False
+        kept = kept.reshape(values.shape)
+        rows = (vectors * values.abs().sqrt()[:, None]).mT[kept]
+        ranks = kept.sum(1).tolist()
+        while len(ranks) > 1 and not ranks[-1]:
+            ranks.pop()
+        return Terms(tuple(ranks), rows, values[kept].sign())
+
+    def features(self, polynomials: Float[Tensor, "k ..."]) -> Float[Tensor, "f ..."]:
+        """f_kr, given T_p(s)."""
+        return torch.tensordot(self.vectors.to(polynomials), polynomials, dims=1)
+
+    def sum(self, left: Float[Tensor, "f ..."], t: Tensor, right: Float[Tensor, "f ..."]) -> Tensor:
+        """Σ_kr T_k(t) left_kr right_kr by Clenshaw's recursion; even and odd functions take every other degree."""
+        step = Steps(left, t, right)
+        odd, even = any(self.ranks[1::2]), any(self.ranks[0::2])
+        stride, first = (1, 0) if odd and even else (2, int(odd))
+        argument = t if stride == 1 else 2 * t * t - 1
+        ends = torch.tensor(self.ranks).cumsum(0).tolist()
+        ahead = last = None
+        for degree in reversed(range(first, max(len(self.ranks), first + 1), stride)):
+            here = slice(ends[degree] - self.ranks[degree], ends[degree])
+            new = _products_minus(step, last, left[here], right[here], t)
+            ahead, last = new if ahead is None else step.addcmul(new, argument, ahead, value=2), ahead
+        assert ahead is not None
+        if first:
+            return step.mul(ahead if last is None else step.sub(ahead, last), t)
+        return ahead if last is None else step.addcmul(ahead, argument, last, value=-1)
+
+
+@dataclass(frozen=True, eq=False)
 class Table:
-    """Chebyshev coefficients of the normalized expectations of several functions over a region."""
+    """The normalized expectations of several functions over a region."""
 
     region: Region
-    coefficients: tuple[Float[Tensor, "t k k"], ...]
+    terms: tuple[Terms, ...]
     error: float
     """Estimated, relative to sqrt(E[φ(u)²] E[φ(v)²]): the quadrature's and the interpolation's."""
+    roots: tuple[Float[Tensor, " k"], ...] | None = None
+    """Chebyshev coefficients of sqrt(E[φ(u)²]) in s, where they are as good as the quadrature."""
 
     def __call__(self, xx: Tensor, theta: Tensor, yy: Tensor) -> tuple[Tensor, ...]:
         """The normalized expectations for variances xx, yy and angles θ (of the full shape)."""
         t = theta * (2 / math.pi) - 1
-        x, y = (self._places(v.reshape((1,) * (t.ndim - v.ndim) + v.shape)) for v in (xx, yy))
+        x, y = (self.features(v.reshape((1,) * (t.ndim - v.ndim) + v.shape)) for v in (xx, yy))
         return tuple(
-            _chebyshev_sum(c.to(t), _polynomials(x, c.shape[1]), t, _polynomials(y, c.shape[1]))
-            for c in self.coefficients
+            terms.sum(f, t, g * signed(terms.signs, g)) for terms, f, g in zip(self.terms, x, y, strict=True)
         )
+
+    def features(self, variance: Tensor) -> list[Float[Tensor, "f ..."]]:
+        """For each function what its terms need of a variance."""
+        count = max(terms.vectors.shape[1] for terms in self.terms)
+        polynomials = _polynomials(self._places(variance), count)
+        return [terms.features(polynomials[: terms.vectors.shape[1]]) for terms in self.terms]
+
+    def root_norms(self, variance: Tensor) -> list[Tensor] | None:
+        """sqrt(E[φ(u)²]) of each function, if the table has it."""
+        if self.roots is None:
+            return None
+        polynomials = _polynomials(self._places(variance), len(self.roots[0]))
+        return [torch.tensordot(c, polynomials, dims=1) for c in self.roots]
 
     def _places(self, variance: Tensor) -> Tensor:
         """Where in [-1, 1] the table holds these variances."""
@@ -109,11 +176,26 @@ class Table:
         return (torch.log1p(std) - low) * (2 / (high - low)) - 1
 
 
-def tabulate(functions: Functions, region: Region, *, kinks: Sequence[float] = ()) -> Table:
-    """The table of E[φ(u) φ(v)] for each φ of `functions`, as fine as its aim asks and its limits allow."""
+def signed(signs: Float[Tensor, " f"], features: Float[Tensor, "f ..."]) -> Tensor:
+    """The signs in a shape that multiplies features."""
+    return signs.to(features).reshape(-1, *(1,) * (features.ndim - 1))
+
+
+def tabulate(
+    functions: Functions, region: Region, *, kinks: Sequence[float] = (), least: float = 0.0
+) -> Table:
+    """The table of E[φ(u) φ(v)] for each φ of `functions`, as fine as its aim asks and its limits allow.
+
+    Args:
+        functions: whose expectations.
+        region: where.
+        kinks: of the functions.
+        least: errors below this do not matter, where numbers have fewer digits.
+    """
     tolerance, most_nodes, most_angles, most_stds = (
         FINE if on_rays(kinks) else ANYWHERE if region.single else COARSE
     )
+    tolerance = max(tolerance, least)
     left, right = region.variances(3)
     probes = torch.tensor(PROBES, dtype=torch.float64)
     xx, yy = left[:, None, None], right[:, None]
@@ -132,14 +214,24 @@ def tabulate(functions: Functions, region: Region, *, kinks: Sequence[float] = (
             break
         angles = 2 * angles - 1 if finer_angles else angles
         stds = 2 * stds - 1 if finer_stds else stds
-    table = Table(region, tuple(_trimmed(c, tolerance / 10) for c in coefficients), trial.worst)
+    table = Table(region, tuple(Terms.of(c, tolerance / 10) for c in coefficients), trial.worst)
     # The last coefficients overstate the error by far; what counts is seen between the points of the table.
     between = region.variances(4)
     found = table(
         between[0][:, None], probes[:, None, None].expand(-1, len(between[0]), len(between[1])), between[1]
     )
     misses = [float((f - v).abs().max()) for f, v in zip(found, source(*between, probes), strict=True)]
-    return replace(table, error=trial.worst + 2 * max(misses))
+    return replace(table, error=trial.worst + 2 * max(misses), roots=_roots(functions, region, kinks))
+
+
+def _roots(functions: Functions, region: Region, kinks: Sequence[float]) -> tuple[Tensor, ...] | None:
+    """Chebyshev coefficients of sqrt(E[φ(u)²]); None where it may vanish or bends too much for them."""
+    if region.single or region.low <= 0:
+        return None
+    values = refined_line(functions, region.variances(ROOTS)[0], kinks=kinks)
+    found = tuple(_transform(ROOTS) @ value.sqrt() for value in values)
+    fits = all(float(c[-4:].abs().max()) <= 1e-13 * float(c.abs().max()) for c in found)
+    return found if fits else None
 
 
 @dataclass(frozen=True)
@@ -168,16 +260,6 @@ def _coefficients(values: Float[Tensor, "t k k"]) -> Float[Tensor, "t k k"]:
     return torch.einsum("ta,abc,pb,qc->tpq", angles, values, stds, stds)
 
 
-def _trimmed(coefficients: Float[Tensor, "t k k"], tolerance: float) -> Float[Tensor, "t k k"]:
-    """Without the last degrees, as far as all together they are below the tolerance."""
-    sizes = coefficients.abs()
-    angles, stds = (
-        max(1, int((part.flip(0).cumsum(0).flip(0) > tolerance).sum()))
-        for part in (sizes.sum((1, 2)), sizes.sum((0, 1)))
-    )
-    return coefficients[:angles, :stds, :stds].contiguous()
-
-
 def _chebyshev_points(points: int) -> Float[Tensor, " k"]:
     return torch.cos((torch.arange(points, dtype=torch.float64) + 0.5) * (math.pi / points))
 
@@ -202,26 +284,18 @@ def _polynomials(place: Tensor, count: int) -> Float[Tensor, "k ..."]:
     return torch.stack(rows[:count])
 
 
-def _chebyshev_sum(
-    coefficients: Float[Tensor, "t k k"], x: Float[Tensor, "k ..."], t: Tensor, y: Float[Tensor, "k ..."]
+def _products_minus(
+    step: Steps, last: Tensor | None, left: Float[Tensor, "r ..."], right: Float[Tensor, "r ..."], t: Tensor
 ) -> Tensor:
-    """Σ_kpq c_kpq T_k(t) x_p y_q by Clenshaw's recursion in t."""
-    step = Steps(x, t, y)
-    rows = torch.tensordot(coefficients, y, dims=1)
-    outer = _as_matrices if t.ndim > 1 and x.shape[-1] == 1 and y.shape[-2] == 1 else _term_by_term
-    ahead, last = torch.zeros_like(t), torch.zeros_like(t)
-    for row in rows[1:].flip(0):
-        new = step.addcmul(step.add(step.neg(last), outer(x, row)), t, ahead, value=2)
-        ahead, last = new, ahead
-    return step.addcmul(step.add(step.neg(last), outer(x, rows[0])), t, ahead)
-
-
-def _as_matrices(x: Float[Tensor, "k ... n 1"], row: Float[Tensor, "k ... 1 m"]) -> Tensor:
-    return x.squeeze(-1).movedim(0, -1) @ row.squeeze(-2).movedim(0, -2)
-
-
-def _term_by_term(x: Float[Tensor, "k ..."], row: Float[Tensor, "k ..."]) -> Tensor:
-    total = x[0] * row[0]
-    for p in range(1, len(x)):
-        total = torch.addcmul(total, x[p], row[p])
+    """Σ_r left_r right_r - last, by matrix products where the shapes are (..., n, 1) and (..., 1, m)."""
+    shapes = left.shape[-2:], right.shape[-2:]
+    if len(left) and t.ndim > 1 and shapes == ((t.shape[-2], 1), (1, t.shape[-1])):
+        a, b = left.squeeze(-1).movedim(0, -1), right.squeeze(-2).movedim(0, -2)
+        a, b = (v.expand(*t.shape[:-2], *v.shape[-2:]).reshape(-1, *v.shape[-2:]) for v in (a, b))
+        if last is None:
+            return torch.bmm(a, b).reshape(t.shape)
+        return step.baddbmm(last.reshape(-1, *t.shape[-2:]), a, b, beta=-1).reshape(t.shape)
+    total = torch.zeros_like(t) if last is None else step.neg(last)
+    for x, y in zip(left, right, strict=True):
+        total = step.addcmul(total, x, y)
     return total

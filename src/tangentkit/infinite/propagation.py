@@ -59,12 +59,14 @@ class Propagation:
         pairing: which samples meet which, with the variances of each.
         tangent: whether Θ is wanted as well as K.
         limit: numbers that a field should not exceed; sums over more pairs of positions are taken in parts.
+        whole: whether such parts keep all pairs of the last axis together, for functions that like matrices.
     """
 
     network: Network
     pairing: Pairing
     tangent: bool
     limit: int
+    whole: bool = False
 
     def output(self) -> Field:
         """The field of the last node."""
@@ -106,10 +108,9 @@ class Propagation:
         if self.pairing.is_self and all(axis.is_same for axis in axes):
             t = None if field.t is None else field.t * node.dual.derivative_diag(field.k)
             return Field(node.dual.diag(field.k), t)
-        xx, yy = self.pairing.variances(i, axes)
         if field.t is None:
-            return Field(node.dual(xx, field.k, yy), None)
-        k, slope = node.dual.both(xx, field.k, yy)
+            return Field(self.pairing.dual(i, node.dual, field.k, axes, slope=False)[0], None)
+        k, slope = self.pairing.dual(i, node.dual, field.k, axes, slope=True)
         return Field(k, slope * field.t)
 
     def _normalize(self, i: int, node: Normalize, field: Field, axes: Axes) -> Field:
@@ -126,8 +127,8 @@ class Propagation:
         limit = max(1, self.limit // self.pairing.pairs)
         sums: list[Tensor | None] = [None, None]
         dtype = None
-        for part, twice in _halves(wanted) if mirrored else ((wanted, False),):
-            for piece in pieces(part, limit):
+        for part, twice in _halves(wanted, whole=self.whole) if mirrored else ((wanted, False),):
+            for piece in pieces(part, limit, whole=self.whole):
                 got = _average(node, axes, self.field(j, piece), piece).settled()
                 dtype = got.k.dtype
                 for i, v in enumerate((got.k, got.t)):
@@ -183,18 +184,22 @@ def _union(first: Axes, second: Axes) -> Axes:
     )
 
 
-def _halves(axes: Axes) -> Iterator[tuple[Axes, bool]]:
+def _halves(axes: Axes, *, whole: bool) -> Iterator[tuple[Axes, bool]]:
     """Boxes of offsets that cover one of δ and -δ, the pairs (p, p) first; and whether to count them twice."""
-    zeros = tuple(PairAxis(axis.size, (0,)) for axis in axes)
+    halved = axes[:-1] if whole else axes
+    zeros = (*(PairAxis(axis.size, (0,)) for axis in halved), *axes[len(halved) :])
     yield zeros, False
-    for a, axis in enumerate(axes):
+    for a, axis in enumerate(halved):
         if positive := tuple(d for d in axis.offsets if d > 0):
             yield (*zeros[:a], PairAxis(axis.size, positive), *axes[a + 1 :]), True
 
 
-def pieces(axes: Axes, limit: int) -> Iterator[Axes]:
-    """Boxes of offsets of at most `limit` pairs each, where one offset has no more; (0, ..., 0) is in the first."""
-    splittable = [a for a, axis in enumerate(axes) if len(axis.offsets) > 1]
+def pieces(axes: Axes, limit: int, *, whole: bool = False) -> Iterator[Axes]:
+    """Boxes of offsets of at most `limit` pairs each, where one offset has no more; (0, ..., 0) is in the first.
+
+    The last axis can be kept `whole`.
+    """
+    splittable = [a for a, axis in enumerate(axes[:-1] if whole else axes) if len(axis.offsets) > 1]
     if prod(map(len, axes)) <= limit or not splittable:
         yield axes
         return
@@ -202,11 +207,14 @@ def pieces(axes: Axes, limit: int) -> Iterator[Axes]:
     # Offsets by size: neighbors δ and -δ have as many pairs, and 0 comes first.
     ordered = sorted(axes[a].offsets, key=lambda d: (abs(d), d))
     for half in (ordered[: len(ordered) // 2], ordered[len(ordered) // 2 :]):
-        yield from pieces((*axes[:a], PairAxis.of(axes[a].size, half), *axes[a + 1 :]), limit)
+        yield from pieces((*axes[:a], PairAxis.of(axes[a].size, half), *axes[a + 1 :]), limit, whole=whole)
 
 
-def largest_field(network: Network) -> int:
-    """The most numbers that one pair of samples needs in a field, when sums are taken offset by offset."""
+def largest_field(network: Network, *, whole: bool = False) -> int:
+    """The most numbers that one pair of samples needs in a field, when sums are taken offset by offset.
+
+    The last axis can be kept `whole`.
+    """
     goals = [(len(network.nodes) - 1, same_positions(network.nodes[-1]))]
     largest, seen = 1, set()
     while goals:
@@ -217,7 +225,8 @@ def largest_field(network: Network) -> int:
             if gathers_many(node, here) and i not in seen:
                 seen.add(i)
                 wanted = _wanted(node, here)
-                goals.append((node.inputs[0], tuple(PairAxis.of(axis.size, (0,)) for axis in wanted)))
+                one = tuple(PairAxis(axis.size, (0,)) for axis in wanted)
+                goals.append((node.inputs[0], (*one[:-1], wanted[-1]) if whole else one))
     return largest
 
 

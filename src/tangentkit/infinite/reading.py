@@ -9,10 +9,9 @@ import torch
 from torch import Tensor, fx, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.conv import _ConvNd
-from torch.nn.modules.dropout import _DropoutNd
 
 from tangentkit.core.errors import ModelError
-from tangentkit.infinite.building import Builder, Hidden, Refusal, refuse
+from tangentkit.infinite.building import Builder
 from tangentkit.infinite.calls import (
     REASONS,
     argument_of,
@@ -23,18 +22,17 @@ from tangentkit.infinite.calls import (
     gain,
     hidden_arguments,
     is_norm,
-    per_axis,
     reason_against,
 )
 from tangentkit.infinite.duals import Dual, dual_of
-from tangentkit.infinite.network import Network, Source, Weights
-from tangentkit.infinite.pairs import Geometry, adaptive, average, selection
-from tangentkit.infinite.scalars import scalar_function
-from tangentkit.infinite.tracing import OURS, Rehearsed, Trace, is_layer, patches, rehearse
+from tangentkit.infinite.fields import Hidden, Refusal, refuse
+from tangentkit.infinite.network import Network, Source
+from tangentkit.infinite.pairs import Geometry
+from tangentkit.infinite.parameterization import Scales
+from tangentkit.infinite.scalars import SILENT, scalar_function, written_out
+from tangentkit.infinite.tracing import Rehearsed, Trace, is_layer, patches, rehearse
+from tangentkit.infinite.windows import ADAPTIVE, POOLS, pool_windows, selections
 
-POOLS = (nn.AvgPool1d, nn.AvgPool2d, nn.AvgPool3d)
-ADAPTIVE = (nn.AdaptiveAvgPool1d, nn.AdaptiveAvgPool2d, nn.AdaptiveAvgPool3d)
-SILENT = (_DropoutNd, nn.Identity)
 RESHAPES = {
     "flatten",
     "view",
@@ -66,33 +64,6 @@ class Reading:
     def sources(self) -> dict[int, Source]:
         """The nodes that take such values."""
         return {i: node for i, node in enumerate(self.network.nodes) if isinstance(node, Source)}
-
-
-@dataclass(frozen=True)
-class Scales:
-    """How layers are parameterized."""
-
-    stds: Mapping[str, tuple[float, float]]
-    """(w_std, b_std) of plain layers by name."""
-    standard: bool
-    """Whether plain layers are in the standard parameterization."""
-
-    def weights(self, name: str, layer: Any, inputs: tuple[int, ...], positions: tuple[int, ...]) -> Weights:
-        """The node of a layer's weights."""
-        ours = isinstance(layer, OURS)
-        w, b = (layer.w_std, layer.b_std) if ours else self.stds[name]
-        fan_in = prod(layer.weight.shape[1:])
-        trained = layer.bias is not None and layer.bias.requires_grad
-        standard = self.standard and not ours
-        return Weights(
-            inputs,
-            positions,
-            name,
-            weight=w**2,
-            bias=b**2 if layer.bias is not None else 0.0,
-            weight_gain=(fan_in if standard else w**2) if layer.weight.requires_grad else 0.0,
-            bias_gain=(1.0 if standard else b**2) if trained else 0.0,
-        )
 
 
 def read(traced: Trace, x: Tensor, scales: Scales) -> Reading:
@@ -156,7 +127,14 @@ class Reader:
         elif not touched:
             self._untouched(node)
         else:
-            self.hidden[node.name] = self._operation(node)
+            try:
+                self.hidden[node.name] = self._operation(node)
+            except Refusal:
+                # Several steps, entry by entry, may still be one scalar function of a Gaussian field.
+                found = written_out(node, self)
+                if found is None:
+                    raise
+                self.hidden[node.name] = self.builder.nonlinear(found.field, found.expression.dual())
 
     def _attribute(self, node: fx.Node) -> None:
         value: Any = self.traced.model
@@ -219,6 +197,11 @@ class Reader:
         self.dtype = dtype
         return self.builder.source(argument.name, shape, channel)
 
+    def gaussian(self, node: fx.Node) -> Hidden | None:
+        """The field of a node, if it is hidden and Gaussian."""
+        h = self.hidden.get(node.name)
+        return h if h is not None and self.builder.is_gaussian(h) else None
+
     # Everything else -----------------------------------------------------------------------------------------
 
     def _operation(self, node: fx.Node) -> Hidden:
@@ -246,8 +229,8 @@ class Reader:
             return h
         if name in {"permute", "transpose", "swapaxes", "movedim", "moveaxis", "t"}:
             return self.builder.permute(h, axes_after(name, node, len(before)))
-        if name == "mean":
-            return self._mean(node, h, before)
+        if name in ("mean", "sum"):
+            return self._mean(node, h, before, total=name == "sum")
         if name == "getitem":
             return self._selected(node, h, before)
         if name.startswith(("avg_pool", "adaptive_avg_pool")):
@@ -300,7 +283,7 @@ class Reader:
         alpha = node.kwargs.get("alpha", 1)
         first, second = node.args[0], node.args[1] if len(node.args) > 1 else node.kwargs["other"]
         for one, other, factor in ((first, second, 1.0), (second, first, sign)):
-            if self._number(other) == 0 and isinstance(one, fx.Node):
+            if self.number(other) == 0 and isinstance(one, fx.Node):
                 return self.builder.scale(self.hidden[one.name], factor)
         if not isinstance(first, fx.Node) or not isinstance(second, fx.Node):
             raise Refusal("a constant that is added to a hidden layer shifts its mean")
@@ -308,7 +291,7 @@ class Reader:
         channel = known.groups[0].axis_of("c")
         if len({self.seen[n.name] for n in (first, second)}) > 1 or channel is None:
             raise Refusal("its branches differ in shape: one would be stretched over the other")
-        factor = sign * float(self._number(alpha) or 0)
+        factor = sign * float(self.number(alpha) or 0)
         for n in (first, second):
             if n.name not in self.hidden and not depends_on_input(n):
                 raise Refusal("a constant that is added to a hidden layer shifts its mean")
@@ -321,7 +304,7 @@ class Reader:
         if node.kwargs.get("rounding_mode"):
             raise Refusal("it rounds")
         for one, other in ((first, second), (second, first)):
-            number = self._number(other)
+            number = self.number(other)
             if isinstance(one, fx.Node) and one.name in self.hidden and number is not None:
                 if "div" in name and one is second:
                     raise Refusal("it divides by a hidden layer")
@@ -333,7 +316,7 @@ class Reader:
             )
         raise Refusal("it scales a hidden layer by numbers that differ from entry to entry")
 
-    def _number(self, argument: Any) -> float | None:
+    def number(self, argument: Any) -> float | None:
         """A constant factor: a number, or a tensor of one entry that is not trained."""
         if isinstance(argument, (int, float)) and not isinstance(argument, bool):
             return float(argument)
@@ -359,16 +342,18 @@ class Reader:
 
     # Positions -----------------------------------------------------------------------------------------------
 
-    def _mean(self, node: fx.Node, h: Hidden, before: torch.Size) -> Hidden:
+    def _mean(self, node: fx.Node, h: Hidden, before: torch.Size, *, total: bool) -> Hidden:
         dims = argument_of(node, 1, "dim", node.kwargs.get("axis"))
         if dims is None:
-            raise Refusal("it is a mean over the samples")
+            raise Refusal(f"it is a {function_name(node)} over the samples")
         dims = [d % len(before) for d in (dims if isinstance(dims, (tuple, list)) else [dims])]
         keep = argument_of(node, 2, "keepdim", False)
         for group in h.groups:
             if any({"c", "n"} & set(group.axes[d]) for d in dims):
-                raise Refusal("it is a mean over channels or samples")
+                raise Refusal(f"it is a {function_name(node)} over channels or samples")
         h = self.builder.mean(h, dims)
+        if total:
+            h = self.builder.scale(h, float(prod(before[d] for d in dims)))
         kept = [a for a in range(len(before)) if keep or a not in dims]
         return self.builder.permute(h, kept)
 
@@ -377,38 +362,11 @@ class Reader:
         sizes = before[-rank:]
         if any(group.axes[1] != ("c",) or len(group.axes) != rank + 2 for group in h.groups):
             raise Refusal("its channels are not the second axis")
-        geometries: dict[int, Geometry] = {}
-        for a, size in enumerate(sizes):
-            if isinstance(pool, ADAPTIVE):
-                target = per_axis(pool.output_size, rank)[a]
-                geometries[a + 2] = adaptive(size, size if target is None else target)
-            else:
-                if getattr(pool, "divisor_override", None):
-                    raise Refusal("divisor_override is not covered")
-                kernel, stride, padding = (
-                    per_axis(value, rank)[a] for value in (pool.kernel_size, pool.stride, pool.padding)
-                )
-                geometries[a + 2] = average(
-                    size, kernel, stride, padding, ceil=pool.ceil_mode, count_padding=pool.count_include_pad
-                )
+        geometries: dict[int, Geometry] = {a + 2: g for a, g in enumerate(pool_windows(pool, sizes))}
         return self.builder.average(h, geometries)
 
     def _selected(self, node: fx.Node, h: Hidden, before: torch.Size) -> Hidden:
-        index: Any = node.args[1] if isinstance(node.args[1], tuple) else (node.args[1],)
-        if any(isinstance(i, fx.Node) or i is None for i in index):
-            raise Refusal("it selects by a tensor or adds an axis")
-        if Ellipsis in index:
-            at = index.index(Ellipsis)
-            index = (*index[:at], *(slice(None),) * (len(before) - len(index) + 1), *index[at + 1 :])
-        geometries, kept = {}, []
-        for a, (i, size) in enumerate(zip(index, before, strict=False)):
-            chosen = range(size)[i]
-            if not isinstance(chosen, int):
-                kept.append(a)
-            places = [chosen] if isinstance(chosen, int) else list(chosen)
-            if places != list(range(size)):
-                geometries[a] = selection(size, places)
-        kept += range(len(index), len(before))
+        geometries, kept = selections(node.args[1], before)
         return self.builder.permute(self.builder.average(h, geometries) if geometries else h, kept)
 
     # Normalization -------------------------------------------------------------------------------------------

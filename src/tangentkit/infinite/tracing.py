@@ -14,7 +14,7 @@ from tangentkit.core.batches import describe
 from tangentkit.core.errors import InputError, ModelError
 from tangentkit.core.fingerprints import fingerprint
 from tangentkit.core.functions import check_evaluation_mode
-from tangentkit.infinite.closed_forms import Dual
+from tangentkit.infinite.dual import Dual
 from tangentkit.infinite.pairs import Patch
 
 ANOTHER_WAY = "tk.MonteCarloKernel(make_model) averages the kernels of finite networks instead"
@@ -136,6 +136,15 @@ def trace(model: nn.Module) -> Trace:
             got=f"forward({', '.join(str(node.target) for node in inputs)})",
             hint=f"a module around the model that takes one tensor, or {ANOTHER_WAY}",
         )
+    parameters = dict(copied.named_parameters(remove_duplicate=False))
+    for node in graph.nodes:
+        if node.op == "get_attr" and str(node.target) in parameters and parameters[str(node.target)].is_meta:
+            raise ModelError(
+                f"the weights {str(node.target)!r} are used outside of their layer",
+                expected="layers that are called",
+                got=f"a function of the weights themselves (node {node.name!r} of the traced graph)",
+                hint=f"call the layer instead of torch.nn.functional, or {ANOTHER_WAY}",
+            )
     return Trace(graph, copied, names)
 
 

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -9,25 +10,27 @@ from typing import Any
 import torch
 from torch import nn
 
-from tangentkit.core.batches import Batch
 from tangentkit.core.errors import DataError, InputError
 from tangentkit.core.fingerprints import fingerprint, module_fingerprint
 from tangentkit.core.seeds import Key
+from tangentkit.linearized.labeled import Labeled
 from tangentkit.linearized.settings import Training
 
 Identity = dict[str, str]
 """What a run is made of, by name: a run may only go on from a checkpoint with the same identity."""
 
 
-def identity(model: nn.Module, data: Batch, watch: Batch, training: Training, key: Key) -> Identity:
+def identity(
+    model: nn.Module, data: Labeled, watch: Mapping[str, Labeled], training: Training, key: Key
+) -> Identity:
     """The identity of a run, before its first step."""
     settings = {field.name: repr(getattr(training, field.name)) for field in fields(training)}
     return {
         **settings,
         "key": repr(key),
         "start of the model": module_fingerprint(model),
-        "data": fingerprint(data),
-        "watched sets": fingerprint(watch),
+        "data": data.fingerprint,
+        "watched sets": fingerprint({name: samples.fingerprint for name, samples in watch.items()}),
     }
 
 

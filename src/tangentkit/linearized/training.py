@@ -9,12 +9,14 @@ from typing import Any
 import torch
 from jaxtyping import Int
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
-from tangentkit.core.batches import Batch, as_batch, batch_size, move, split, take
+from tangentkit.core.batches import Batch, move
 from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
 from tangentkit.core.functions import Forward, call
 from tangentkit.core.seeds import Key
 from tangentkit.linearized.checkpoints import identity, load_checkpoint, save_checkpoint
+from tangentkit.linearized.labeled import Labeled, labeled
 from tangentkit.linearized.losses import LOSSES, Loss
 from tangentkit.linearized.settings import Training
 
@@ -22,9 +24,6 @@ Progress = Callable[[str, int, int], None]
 """progress(stage, done, total): how many epochs of a stage are done."""
 Row = dict[str, float]
 """Metrics of an epoch by name."""
-
-EVALUATED = 256
-"""Samples of one pass over a watched set."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +49,12 @@ class History:
 
 def train(
     model: nn.Module,
-    x: Batch,
-    y: Tensor,
+    x: Batch | Dataset,
+    y: Tensor | None,
     training: Training,
     *,
     key: Key,
-    watch: Mapping[str, tuple[Batch, Tensor]] | None = None,
+    watch: Mapping[str, tuple[Batch, Tensor] | Dataset] | None = None,
     forward: Forward | None = None,
     checkpoint: str | Path | None = None,
     every: int = 1,
@@ -70,11 +69,11 @@ def train(
 
     Args:
         model: a network, or an expansion of one.
-        x: the inputs, on any device.
-        y: the targets: classes, or numbers of the shape of the outputs.
+        x: the inputs, on any device; or, for data beyond memory, a map-style `Dataset` of pairs (input, target).
+        y: the targets: classes, or numbers of the shape of the outputs; None where they come with a `Dataset`.
         training: the settings.
         key: of everything that is random.
-        watch: name -> (inputs, targets) of sets to be evaluated after each epoch.
+        watch: name -> (inputs, targets), or a `Dataset` of pairs, of sets to be evaluated after each epoch.
         forward: (model, batch) -> outputs; by default the model is called with the batch.
         checkpoint: a file to which the state is saved after epochs. Where it exists, training goes on from there;
             the model must then be as it was before its first step.
@@ -95,11 +94,14 @@ def train(
     """
     if every < 1:
         raise InputError("bad every", expected="at least 1", got=every)
-    run = _Run(model, training, key, forward or call, *_checked(x, y, training))
-    sets = {name: _checked(*pair) for name, pair in (watch or {}).items()}
+    run = _Run(model, training, key, forward or call, labeled(x, y))
+    sets = {
+        name: labeled(*((given, None) if isinstance(given, Dataset) else given))
+        for name, given in (watch or {}).items()
+    }
     _check_names(training, sets)
     path = Path(checkpoint) if checkpoint is not None else None
-    known = identity(model, (run.x, run.y), sets, training, key) if path else {}
+    known = identity(model, run.samples, sets, training, key) if path else {}
     rows: list[Row] = []
     ended = None
     if path and path.exists():
@@ -112,8 +114,8 @@ def train(
             while ended is None:
                 epoch = len(rows)
                 row = run.epoch(epoch)
-                for name, (inputs, targets) in sets.items():
-                    row |= run.evaluate(name, inputs, targets)
+                for name, samples in sets.items():
+                    row |= run.evaluate(name, samples)
                 rows.append(row)
                 ended = _ending(training, row, len(rows))
                 if path and (ended or len(rows) % every == 0):
@@ -135,15 +137,15 @@ def mini_batches(n: int, training: Training, key: Key, epoch: int) -> Sequence[I
 class _Run:
     """A model on its way: its optimizer, its data, and the steps of an epoch."""
 
-    def __init__(self, model: nn.Module, training: Training, key: Key, forward: Forward, x: Batch, y: Tensor):
-        self.model, self.training, self.key, self.forward, self.x, self.y = (
-            model,
-            training,
-            key,
-            forward,
-            x,
-            y,
-        )
+    def __init__(self, model: nn.Module, training: Training, key: Key, forward: Forward, samples: Labeled):
+        if not training.steps_per_epoch(len(samples)):
+            raise InputError(
+                "an epoch has no step",
+                expected=f"at least batch={training.batch} samples with drop_last",
+                got=len(samples),
+            )
+        self.model, self.training, self.key, self.forward = model, training, key, forward
+        self.samples = samples
         trained = [p for p in model.parameters() if p.requires_grad]
         if not trained:
             raise InputError("no parameter requires grad", expected="at least one", got="none")
@@ -151,11 +153,11 @@ class _Run:
         self.optimizer = training.make_optimizer(trained)
         self.loss: Loss = LOSSES[training.loss]
         # Where the targets of a single output divide into two classes: 0.5 for 0 and 1, 0 for -1 and 1.
-        self.middle = float(y.min() + y.max()) / 2 if training.loss.startswith("l2") else 0.0
+        self.middle = samples.middle if training.loss.startswith("l2") else 0.0
 
     def epoch(self, epoch: int) -> Row:
         """Takes the steps of an epoch, counted from 0."""
-        pieces = mini_batches(len(self.y), self.training, self.key, epoch)
+        pieces = mini_batches(len(self.samples), self.training, self.key, epoch)
         total, hits, seen, rate = 0.0, 0.0, 0, 0.0
         self.model.train()
         with _seeded(self.key.fold("chance", epoch), self.device), torch.enable_grad():
@@ -164,7 +166,7 @@ class _Run:
                 rate = self.training.learning_rate * self.training.schedule.factor(
                     step, self.training.epochs * len(pieces), epoch
                 )
-                inputs, targets = move(take(self.x, piece), self.device), self.y[piece].to(self.device)
+                inputs, targets = move(self.samples.take(piece), self.device)
                 loss, right = self._step(inputs, targets, rate, epoch)
                 total, hits, seen = total + loss * len(targets), hits + right, seen + len(targets)
         return {
@@ -192,15 +194,16 @@ class _Run:
         return loss.item(), float(self.loss.hits(outputs.detach(), targets, self.middle).sum())
 
     @torch.no_grad()
-    def evaluate(self, name: str, x: Batch, y: Tensor) -> Row:
+    def evaluate(self, name: str, samples: Labeled) -> Row:
         """Loss and accuracy of a set, in evaluation mode."""
         self.model.eval()
         total, hits = 0.0, 0.0
-        for inputs, targets in split((x, y), EVALUATED):
-            outputs, targets = self.forward(self.model, move(inputs, self.device)), targets.to(self.device)
+        for piece in samples:
+            inputs, targets = move(piece, self.device)
+            outputs = self.forward(self.model, inputs)
             total += float(self.loss.value(outputs, targets)) * len(targets)
             hits += float(self.loss.hits(outputs, targets, self.middle).sum())
-        return {f"{name} loss": total / len(y), f"{name} accuracy": hits / len(y)}
+        return {f"{name} loss": total / len(samples), f"{name} accuracy": hits / len(samples)}
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint must hold."""
@@ -210,18 +213,6 @@ class _Run:
         """Takes up the state of a checkpoint."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
-
-
-def _checked(x: Batch, y: Tensor, training: Training | None = None) -> tuple[Batch, Tensor]:
-    x, y = as_batch(x), torch.as_tensor(y)
-    n = batch_size(x)
-    if y.ndim == 0 or len(y) != n:
-        raise InputError("inputs and targets differ in number", expected=f"{n} targets", got=tuple(y.shape))
-    if training and not training.steps_per_epoch(n):
-        raise InputError(
-            "an epoch has no step", expected=f"at least batch={training.batch} samples with drop_last", got=n
-        )
-    return x, y
 
 
 def _check_names(training: Training, sets: Mapping[str, object]) -> None:

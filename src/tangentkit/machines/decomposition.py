@@ -11,8 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentkit.core.errors import NumericalError
-
 
 @dataclass(frozen=True)
 class Decomposition:
@@ -56,23 +54,21 @@ class Decomposition:
     ) -> Float[Tensor, "n q"]:
         """y_i - f_(-i)(x_i), f_(-i) being fitted without sample i, from this one decomposition.
 
-        With H = K (K + ridge I)⁺ the errors are (I - H)_ii⁻¹ (y - H y)_i, and (K⁻¹)_ii⁻¹ (K⁻¹ y)_i where H = I. A
-        sample is `blocks` consecutive rows.
-
-        Raises:
-            NumericalError: without some sample the fit is not determined.
+        With P = I - U Uᵀ and R = U (λ + ridge)⁻¹ Uᵀ the errors solve (P + ridge R)_ii e_i = ((P + ridge R) y)_i.
+        Without a ridge that says nothing of directions in which P_ii vanishes (all, where the fit interpolates):
+        there R_ii e_i = (R y)_i, the limit of small ridges. A sample i is `blocks` consecutive rows.
         """
-        parts = self.vectors.T @ Y
-        U = self.vectors.unflatten(0, (-1, blocks))
-        interpolates = ridge == 0 and self.is_complete
-        left = self.gains(0.0) if interpolates else ridge * self.gains(ridge)
-        residuals = self.vectors @ (left[:, None] * parts)
-        M = torch.einsum("iar,r,ibr->iab", U, left, U)
-        if not interpolates:
-            # What no eigenvector reaches is left as it is.
-            residuals = residuals + Y - self.vectors @ parts
-            M = M + torch.eye(blocks, dtype=U.dtype, device=U.device) - torch.einsum("iar,ibr->iab", U, U)
-        return divide_blocks(residuals, M)
+        rows, U = self.vectors, self.vectors.unflatten(0, (-1, blocks))
+        gains, parts = self.gains(ridge), self.vectors.T @ Y
+        eye = torch.eye(blocks, dtype=U.dtype, device=U.device)
+        alphas, Q = torch.linalg.eigh(eye - torch.einsum("iar,ibr->iab", U, U))
+        U = Q.mT @ U
+        R = torch.einsum("iar,r,ibr->iab", U, gains, U)
+        Ry = Q.mT @ (rows @ (gains[:, None] * parts)).unflatten(0, (-1, blocks))
+        Py = Q.mT @ (Y - rows @ parts).unflatten(0, (-1, blocks))
+        vanishes = (alphas <= len(rows) * torch.finfo(U.dtype).eps)[:, :, None]
+        M = R.where(vanishes, torch.diag_embed(alphas) + ridge * R)
+        return (Q @ torch.linalg.solve(M, Ry.where(vanishes, Py + ridge * Ry))).flatten(0, 1)
 
 
 def decompose(matrix: Float[Tensor, "n n"], *, cutoff: float | None = None) -> Decomposition:
@@ -97,26 +93,6 @@ def decompose_features(Phi: Float[Tensor, "n d"], *, cutoff: float | None = None
     rtol = max(n, d) * torch.finfo(Phi.dtype).eps if cutoff is None else cutoff
     kept = s > rtol * s.max()
     return Decomposition(s[kept].square(), U[:, kept], V[:, kept])
-
-
-def divide_blocks(residuals: Float[Tensor, "nb q"], M: Float[Tensor, "n b b"]) -> Float[Tensor, "nb q"]:
-    """M_i⁻¹ r_i for every sample i.
-
-    Raises:
-        NumericalError: an M_i is singular: sample i alone fixes some direction, so that the fit without it is not
-            determined.
-    """
-    smallest = torch.linalg.eigvalsh(M)[:, 0]
-    lost = smallest <= len(M) * torch.finfo(M.dtype).eps * M.abs().max()
-    if lost.any():
-        bad = lost.nonzero().flatten().tolist()
-        raise NumericalError(
-            "no leave-one-out error: without the sample the fit is not determined",
-            expected="a leverage below 1",
-            got=f"1 for samples {bad[:5]} ({len(bad)} in all)",
-            hint="a ridge above 0",
-        )
-    return torch.linalg.solve(M, residuals.unflatten(0, M.shape[:2])).flatten(0, 1)
 
 
 def largest_ratio(errors: Float[Tensor, "n q"], Y: Float[Tensor, "n q"]) -> float:

@@ -10,17 +10,20 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.linalg import DenseOperator, Operator, spectrum
+from tangentkit.linalg.spans import spans
 from tangentkit.machines.descents import Descent, GradientFlow, HeavyBall
 from tangentkit.machines.eigenmodes import Modes
 from tangentkit.machines.shapes import WORKING, Targets, as_matrix
 from tangentkit.machines.squared_loss import Loss, curvature
 
 FLOW = GradientFlow()
+MODES_AT_ONCE = 256
+"""Modes without an eigenvalue that are looked at together: K(Z, X) may have many rows."""
 
 Times = float | Sequence[Any] | np.ndarray | Tensor
 """One time or many; of a descent in steps, numbers of steps. Infinity is a time."""
@@ -33,8 +36,8 @@ class Dynamics:
 
     with ρ = s (λ + ridge) and φ(ρ, t) of the descent, exp(-ρ t) of gradient flow. At t = inf this is kernel
     regression; where K is singular, its solution of least norm. Eigenvalues up to n ε of the largest then count
-    as zero, ε being that of the dtype of K. At finite times none do: what rounding puts into directions that K
-    does not know grows like ε λ_max s t there, so ask for inf rather than for 1e12.
+    as zero, ε being that of the dtype of K. At finite times they count as they are, unless K(x, X) shows no more
+    than rounding of their eigenvectors.
 
     All is computed in float64 and handed out in the dtype of K.
 
@@ -114,7 +117,7 @@ class Dynamics:
             columns = self._targets.columns + _product(self._modes.vectors, self._gaps(times))
             return self._given(self._targets.unfold(columns), t)
         kernel = self._targets.cross_kernel(K_test)
-        columns = _product(kernel, self._coefficients(times))
+        columns = self._elsewhere(kernel, self._weights(times))
         if f0_test is not None:
             columns = columns + self._targets.like(f0_test, "f0_test", rows=kernel.shape[0])
         elif not self._starts_at_zero:
@@ -142,7 +145,8 @@ class Dynamics:
         times, V = self._times(t), self._modes.vectors
         if K_test is None:
             return self._given((V * (1 - self._left(times))[:, None]) @ V.T, t)
-        projected = _product(self._targets.cross_kernel(K_test), V[None])
+        every = torch.arange(V.shape[1], device=V.device)
+        projected = self._seen(self._targets.cross_kernel(K_test), every)
         return self._given((projected * self.scale * self._progress(times)[:, None]) @ V.T, t)
 
     def modes(self, t: Times) -> Float[Tensor, "..."]:
@@ -203,9 +207,30 @@ class Dynamics:
         """Vᵀ (f_t - y)."""
         return self._left(times)[:, :, None] * self._gap
 
+    def _weights(self, times: Float[Tensor, " t"]) -> Float[Tensor, "t r k"]:
+        """Vᵀ α(t)."""
+        return -self.scale * self._progress(times)[:, :, None] * self._gap
+
     def _coefficients(self, times: Float[Tensor, " t"]) -> Float[Tensor, "t n k"]:
-        weights = -self.scale * self._progress(times)[:, :, None] * self._gap
-        return _product(self._modes.vectors, weights)
+        return _product(self._modes.vectors, self._weights(times))
+
+    def _elsewhere(self, kernel: Operator, weights: Float[Tensor, "t r k"]) -> Float[Tensor, "t m k"]:
+        """K(Z, X) V w."""
+        known = self._modes.in_range
+        out = _product(kernel, _product(self._modes.vectors[:, known], weights[:, known]))
+        unknown = (~known & weights.any(2).any(0)).nonzero()[:, 0]
+        for span in spans(len(unknown), MODES_AT_ONCE):
+            some = unknown[span]
+            out += _product(self._seen(kernel, some), weights[:, some])
+        return out
+
+    def _seen(self, kernel: Operator, modes: Int[Tensor, " r"]) -> Float[Tensor, "m r"]:
+        """K(Z, X) v of some modes; of modes with λ = 0 it is 0, which rounding must not hide.
+
+        A positive kernel has |K(z, X) v|² <= K(z, z) λ. Late in training the weights of such modes are 1 / λ.
+        """
+        seen = _product(kernel, self._modes.vectors[:, modes][None])[0]
+        return seen.where(self._modes.in_range[modes] | (seen.abs() > self._modes.cutoff), 0.0)
 
     def _times(self, t: Times) -> Float[Tensor, " t"]:
         """The times in a row, checked."""
@@ -301,7 +326,7 @@ def max_learning_rate(
     scale = curvature(
         loss, samples=kernel.shape[0] // (known or 1), outputs=known or (1 if outputs is None else outputs)
     )
-    largest = float(spectrum(kernel, top=1).values[0])
+    largest = _largest_eigenvalue(kernel)
     if largest < 0:
         raise NumericalError(
             "the kernel is not positive semi-definite",
@@ -309,6 +334,17 @@ def max_learning_rate(
             got=f"{largest:.3g}",
         )
     return HeavyBall(1.0, momentum).bound / (scale * largest) if largest else math.inf
+
+
+def _largest_eigenvalue(K: Operator) -> float:
+    try:
+        return float(spectrum(K, top=1).values[0])
+    except NumericalError:
+        # Lanczos can make nothing of zeros, whose products are zero.
+        probe = torch.arange(1, K.shape[0] + 1).to(K.device, K.dtype).sin()
+        if (K @ probe).any():
+            raise
+        return 0.0
 
 
 def _product(M: Operator | Tensor, columns: Float[Tensor, "t n k"]) -> Float[Tensor, "t m k"]:

@@ -16,7 +16,7 @@ from torch.linalg import solve_triangular
 from tangentkit.core.errors import NumericalError
 from tangentkit.linalg import Operator
 from tangentkit.linalg.operator import Memory
-from tangentkit.machines.fits import normal_equations
+from tangentkit.machines.normal_equations import normal_equations
 from tangentkit.machines.strips import Strips
 
 MOST_JITTER = 1e-4
@@ -113,5 +113,7 @@ def upper_root(M: Float[Tensor, "m m"], *, jitter: float) -> Float[Tensor, "m m"
         "the kernel is not positive definite on the landmarks",
         expected=f"a smallest eigenvalue above -{MOST_JITTER:.0e} of the mean diagonal {scale:.3g}",
         got=f"{smallest:.3g}",
-        hint=f"a kernel with {-2 * smallest:.3g} more on its diagonal, or another kernel",
+        hint=f"a kernel with {-2 * smallest:.3g} more on its diagonal, or another kernel"
+        if smallest < 0
+        else "a kernel that is not zero on the landmarks",
     )

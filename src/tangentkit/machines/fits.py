@@ -5,7 +5,6 @@ then α = W^(1/2) α̂. With features, K̂ = Φ̂ Φ̂ᵀ and Φ̂ = W^(1/2) Φ,
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -18,13 +17,9 @@ from tangentkit.linalg.checks import rounding
 from tangentkit.linalg.operator import Memory, TransformedOperator
 from tangentkit.linalg.solution import Method, relative_residuals
 from tangentkit.linalg.spans import spans
-from tangentkit.machines.decomposition import (
-    Decomposition,
-    decompose,
-    decompose_features,
-    divide_blocks,
-    largest_ratio,
-)
+from tangentkit.machines.decomposition import Decomposition, decompose, decompose_features, largest_ratio
+from tangentkit.machines.normal_equations import ROWS, normal_equations
+from tangentkit.machines.positivity import judged_by_products, not_positive
 
 
 @dataclass(frozen=True)
@@ -78,7 +73,7 @@ class CholeskyFit(Fit):
         inverse = torch.cholesky_inverse(self.factor)
         n = len(inverse) // blocks
         M = inverse.view(n, blocks, n, blocks).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
-        return divide_blocks(self.coefficients, M)
+        return torch.linalg.solve(M, self.coefficients.unflatten(0, (n, blocks))).flatten(0, 1)
 
 
 @dataclass(frozen=True)
@@ -243,19 +238,6 @@ def attempt_cholesky(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float) -> C
     )
 
 
-def not_positive(matrix: Float[Tensor, "n n"], *, ridge: float, hint: str) -> NumericalError:
-    """The error that names the smallest eigenvalue and a ridge that would do."""
-    values = torch.linalg.eigvalsh(matrix)
-    smallest, largest = float(values[0]), float(values.abs().max())
-    enough = 2 * max(-smallest, 0.0) + 10 * len(values) * torch.finfo(matrix.dtype).eps * largest
-    return NumericalError(
-        "the kernel matrix is not positive definite",
-        expected=f"a smallest eigenvalue above -ridge = {-ridge:.3g}",
-        got=f"{smallest:.3g} (largest {largest:.3g})",
-        hint=f"ridge={enough:.3g}, or {hint}",
-    )
-
-
 def fit_eigen(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float, cutoff: float | None) -> DecomposedFit:
     """By the pseudo-inverse: of all fits with the least residual, the one of least norm."""
     parts = decompose(K.dense(K.nbytes), cutoff=cutoff)
@@ -294,37 +276,19 @@ def fit_normal(
     return NormalFit(gamma, ridge, misfit, f"solved {d} normal equations", factor.to(Phi))
 
 
-def normal_equations(
-    strips: Iterable[tuple[slice, Float[Tensor, "b d"]]],
-    Y: Float[Tensor, "n q"],
-    weights: Float[Tensor, " n"] | None,
-) -> tuple[Float[Tensor, "d d"], Float[Tensor, "d q"]]:
-    """Φᵀ W Φ and Φᵀ W Y, summed in float64 over strips of rows of Φ; of the first one triangle is computed."""
-    A = B = torch.zeros(())
-    for rows, phi in strips:
-        if not A.ndim:
-            d = phi.shape[1]
-            A, B = (torch.zeros(d, q, dtype=torch.float64, device=phi.device) for q in (d, Y.shape[1]))
-        psi = phi if weights is None else weights[rows, None].to(phi) * phi
-        for cols in spans(len(A), COLUMNS):
-            A[cols, cols.start :] += psi[:, cols].T @ phi[:, cols.start :]
-        B += psi.T @ Y[rows].to(psi)
-    # Below the diagonal stands what is above it.
-    return A.triu_().add_(A.triu(1).T), B
-
-
-ROWS, COLUMNS = 16384, 512
-"""Samples and columns of one product: half of a symmetric matrix, at the speed of large products."""
-
-
 def fit_iteratively(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float, method: Method) -> IterativeFit:
-    """By a method that needs products only, such as conjugate gradients."""
+    """By a method that needs products only, such as conjugate gradients.
+
+    Raises:
+        NumericalError: K + ridge I has a negative eigenvalue, so that the method found nothing.
+    """
     solution = method.solve(K, Y, ridge=ridge)
+    verdict = "" if solution.converged else judged_by_products(K, ridge=ridge)
     return IterativeFit(
         solution.value,
         ridge,
         solution.residual,
-        solution.message,
+        solution.message + verdict,
         K,
         method,
         converged=solution.converged,

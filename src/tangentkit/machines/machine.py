@@ -126,7 +126,14 @@ class KernelMachine(BaseEstimator):
         """k(Z, X) times dual coefficients, in pieces that fit the memory budget."""
         bytes_each = blocks * len(coefficients) * coefficients.element_size()
         parts = [self._cross(z, X, coefficients) @ coefficients for z in self._pieces(Z, bytes_each)]
-        return torch.cat(parts).reshape(-1, blocks * coefficients.shape[1])
+        rows = torch.cat(parts)
+        if len(rows) % blocks:
+            raise InputError(
+                "the kernel matrix does not match the outputs",
+                expected=f"k(Z, X) with {blocks} rows for every sample, as in training",
+                got=f"{len(rows)} rows",
+            )
+        return rows.reshape(-1, blocks * coefficients.shape[1])
 
     def _cross(self, Z: Any, X: Any, coefficients: Float[Tensor, "nc q"]) -> Float[Tensor, "mc nc"]:
         """k(Z, X) in the dtype and on the device of the coefficients."""
@@ -160,16 +167,17 @@ def columns_do_not_match(k: Float[Tensor, "m n"], n: int) -> InputError:
     )
 
 
-def check_number(value: Any, what: str, *, positive: bool = False) -> float:
+def check_number(value: Any, what: str, *, positive: bool = False, below: float = float("inf")) -> float:
     """A finite number that is not negative.
 
     Raises:
         InputError: it is something else.
     """
     number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else -1.0
-    if not 0 <= number < float("inf") or (positive and number == 0):
+    if not 0 <= number < below or (positive and number == 0):
+        limit = f" and < {below:g}" if below < float("inf") else ""
         raise InputError(
-            f"bad {what}", expected=f"a finite number {'>' if positive else '>='} 0", got=repr(value)
+            f"bad {what}", expected=f"a finite number {'>' if positive else '>='} 0{limit}", got=repr(value)
         )
     return number
 
@@ -187,6 +195,8 @@ def regression_targets(y: Any, *, name: str) -> tuple[Float[Tensor, "n c"], bool
     if y is None:
         raise InputError(f"{name} requires y to be passed, but the target y is None", expected="targets")
     if isinstance(y, Tensor):
+        if y.is_complex():
+            raise InputError("complex targets", expected="real numbers", got=y.dtype, hint="y.real")
         if not y.isfinite().all():
             raise InputError("targets y are not finite", expected="finite numbers", got="NaN or infinity")
         y = y.detach() if y.is_floating_point() else y.detach().double()

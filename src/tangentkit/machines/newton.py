@@ -19,7 +19,7 @@ from torch.nn.functional import softplus
 from tangentkit.core.errors import BudgetError
 from tangentkit.core.memory import format_bytes, memory_budget
 from tangentkit.linalg.operator import Memory
-from tangentkit.machines.fits import not_positive
+from tangentkit.machines.positivity import check_positive, not_positive
 
 LEAST_DAMPING = 1e-10
 """Of the mean diagonal of H: stands in for a ridge of 0 in the step alone, not in the objective."""
@@ -96,7 +96,7 @@ class Likelihood:
             if not failed:
                 return factor
             A.diagonal().add_(10**power * len(A) * torch.finfo(A.dtype).eps * A.diagonal().abs().mean())
-        raise not_positive(self.H, ridge=0.0, hint="another kernel")
+        raise not_positive(self.H, ridge=None, hint="another kernel")
 
     def _step_of_one(self, p: Float[Tensor, "n 1"], r: Float[Tensor, "n 1"]) -> Float[Tensor, "n 1"]:
         """By C = s sᵀ and (μ + s sᵀ H)⁻¹ = (1 - s (μ + sᵀ H s)⁻¹ sᵀ H) / μ."""
@@ -162,6 +162,7 @@ def minimize(likelihood: Likelihood, *, max_steps: int, tol: float, memory: Memo
         BudgetError: the matrices of a step are beyond the memory budget.
     """
     _check_budget(likelihood, memory)
+    check_positive(likelihood.H, hint="another kernel")
     alpha = torch.zeros_like(likelihood.targets)
     z, value = torch.zeros_like(alpha), likelihood.value(alpha, alpha)
     enough = tol * float(likelihood.weights.sum())

@@ -101,7 +101,8 @@ class KernelRegression(RegressorMixin, KernelMachine):
         Y = targets - initial.at(given, f0, like=targets)
         weights = sample_weights(sample_weight, n=len(Y), like=Y)
         ridge = check_number(self.ridge, "ridge")
-        system = System(self._source, given, Y, weights, ridge, self.cutoff, self.memory)
+        cutoff = None if self.cutoff is None else check_number(self.cutoff, "cutoff", below=1.0)
+        system = System(self._source, given, Y, weights, ridge, cutoff, self.memory)
         solved = solve_system(system, self.solver)
         fit, kind = solved.fit, system.features if solved.fit.is_primal else system.gram
         assert kind is not None
@@ -166,7 +167,6 @@ class KernelRegression(RegressorMixin, KernelMachine):
 
         Raises:
             InputError: the solver kept no decomposition ("cg", "normal").
-            NumericalError: without some sample the fit is not determined.
 
         Example:
             >>> import numpy as np

@@ -33,15 +33,13 @@ from tangentkit.machines.fits import (
     fit_features,
     fit_iteratively,
     fit_normal,
-    not_positive,
 )
+from tangentkit.machines.positivity import MOST_NOISE, not_positive
 from tangentkit.machines.sources import Source
 
 NAMES = ("auto", "cholesky", "eigh", "cg", "features", "normal")
 FEW_FLOPS, MOST_FLOPS = 1e9, 5e10
 """n d min(n, d) up to which a decomposition of features takes a moment, and beyond which it takes minutes."""
-MOST_NOISE = 1e-5
-"""Negative eigenvalues up to this share of the largest are rounding, such as of a kernel computed in float32."""
 
 
 @dataclass(frozen=True)

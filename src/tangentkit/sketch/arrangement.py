@@ -8,11 +8,14 @@ from torch import Tensor
 
 from tangentkit.core.batches import Batch, batch_size
 from tangentkit.core.errors import InputError
+from tangentkit.core.pages import zeros
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.outputs import Outputs, directions
 from tangentkit.empirical.structure import spread
 from tangentkit.sketch.bits import signs
 from tangentkit.sketch.choice import SketchPlan, choose
+from tangentkit.sketch.coordinates import Coordinates, working_dtype
+from tangentkit.sketch.factors import energies
 from tangentkit.sketch.layout import Orders
 from tangentkit.sketch.model_sketch import Half, ModelSketch
 from tangentkit.sketch.passes import Passes
@@ -34,14 +37,17 @@ class Spans:
     """Random output signs: "none", "one" that both halves see, or signs of their "own"."""
 
 
-def spans(outputs: Outputs, probes: int | None, c: int, *, dim: int, key: Key, like: Tensor) -> Spans:
+def spans(
+    outputs: Outputs, probes: int | None, c: int, *, dim: int, calibrated: bool, key: Key, like: Tensor
+) -> Spans:
     """The directions of a choice of outputs, or random signs in their place.
 
     S signs with weights 1/sqrt(S) are the trace on average. They add at most 2/S to the relative variance of an
-    entry, |x|²|y|² being 1; the sketch itself has at least 1/dim. So all c outputs are taken where they are no more
-    than `dim`, and `dim` signs beyond. Each half-sketch has signs of its own.
+    entry, |x|²|y|² being 1; the sketch itself has at least 1/dim, if it is not calibrated. So all c outputs are taken
+    where they are no more than `dim`, and `dim` signs beyond. Each half-sketch has signs of its own. A calibrated
+    sketch has less error than signs would add: it takes all outputs.
     """
-    if probes is None and isinstance(outputs, str) and outputs == "trace" and c > dim:
+    if probes is None and isinstance(outputs, str) and outputs == "trace" and c > dim and not calibrated:
         probes = dim
     if probes is None:
         vectors = directions(outputs, c, like=like).vectors
@@ -76,19 +82,35 @@ class Arrangement:
         total = sum(half.dim for half in self.sketch.halves)
         return [half.dim / total for half in self.sketch.halves]
 
-    def features(self, passes: Passes, x: Batch) -> tuple[Tensor, list[Tensor]]:
-        """Exact coordinates (n, rank), and two independent sketches (n, dim) of what they leave."""
+    def features(
+        self, passes: Passes, x: Batch, *, norms: Tensor | None = None
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Exact coordinates (n, rank), and two independent sketches (n, dim) of what they leave.
+
+        Args:
+            passes: through the model.
+            x: a batch.
+            norms: where ‖gradient‖² (n,) is to be added to, if it is wanted.
+        """
         n, like = batch_size(x), passes.directions
-        out = self.sketch.coordinates(n, like=like)
-        exact = torch.zeros(n, self.rank, dtype=out[0].wide.dtype, device=like.device)
+        dtype = working_dtype(like.dtype)
+        exact = torch.zeros(n, self.rank, dtype=dtype, device=like.device)
+        halves = [zeros(exact, n, half.dim) for half in self.sketch.halves]
+        out: list[Coordinates] = []
         for rows, first, side in passes.sides(x):
-            self.sketch.add_side([half.rows(rows) for half in out], side, first)
+            if first == 0:
+                out = self.sketch.coordinates(side.n, like=like)
+            self.sketch.add_side(out, side, first)
             if self.projection is not None:
                 exact[rows] += self.projection.coordinates(side, self.sketch.orders, first)
+            if norms is not None:
+                norms[rows] += energies(side)
+            if first + side.r == len(like):
+                for half, sums in zip(halves, out, strict=True):
+                    half[rows] = sums.sums()
             del side  # its gradients go before the next pass makes new ones
-        halves = [half.sums() for half in out]
         for half, correction in zip(halves, self.corrections, strict=False):
-            half -= exact @ correction
+            half.addmm_(exact, correction, alpha=-1)
         return exact, halves
 
     def plan(self) -> SketchPlan:
@@ -164,9 +186,9 @@ def project(
     if spans.signs == "own":
         raise InputError(
             "a calibration batch does not go with random output signs",
-            expected="one of them",
+            expected="calibration= or probes=",
             got=f"both ({len(spans.vectors)} signs)",
-            hint='outputs="pseudo" or an index, or no calibration=',
+            hint="no probes=: signs would add more error than calibration saves",
         )
     return calibrate(
         lambda batch: passes.sides(batch, together=True),

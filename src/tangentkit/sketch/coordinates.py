@@ -19,6 +19,9 @@ class Coordinates:
     cut open, twice round; products of sketches are sums of `waves`, in the frequency domain.
     """
 
+    WIDTH = 3
+    """Numbers that are kept for a coordinate: two on the open circle, one as a wave."""
+
     def __init__(self, n: int, dim: int, *, like: Tensor):
         dtype = working_dtype(like.dtype)
         self.dim = dim

@@ -5,9 +5,9 @@ from torch import Tensor, nn
 
 from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch, as_batch, batch_size, check_same_structure, take
-from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
+from tangentkit.core.errors import BudgetError, InputError, NumericalError, UnknownNameError
 from tangentkit.core.functions import Forward, call, check_inputs, snapshot
-from tangentkit.core.memory import memory_budget, parse_bytes
+from tangentkit.core.memory import format_bytes, free_bytes, memory_budget, parse_bytes
 from tangentkit.core.parameters import Selection
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.knowledge import Knowledge
@@ -15,6 +15,7 @@ from tangentkit.empirical.outputs import Outputs, check_outputs_name
 from tangentkit.empirical.tangent import outside_autograd
 from tangentkit.sketch.arrangement import Arrangement, arrange, project, spans
 from tangentkit.sketch.choice import METHODS, SketchPlan
+from tangentkit.sketch.coordinates import Coordinates, working_dtype
 from tangentkit.sketch.layout import Orders
 from tangentkit.sketch.loss import Loss, LossOfModel
 from tangentkit.sketch.passes import Passes
@@ -61,12 +62,13 @@ class SketchedTangentKernel(Kernel):
         seed: same seed, same features.
         params: None for all that require grad; names, or a predicate (name, parameter) -> bool.
         forward: (model, batch) -> (n, c), for models with other inputs or outputs.
-        memory: working memory beside the result, in bytes or as "2GB"; by default a quarter of what is free.
+        memory: working memory beside the features, in bytes or as "2GB"; by default a quarter of what is free.
         calibration: a batch, for "hybrid" and "auto".
         loss: (outputs, targets) -> (n,); batches are then pairs (inputs, targets).
         probes: for "trace": the number of random output signs that stand for the outputs. By default all outputs
             are taken up to `dim` of them, and `dim` signs beyond: S signs add at most 2/S to the relative variance
             of an entry, of which the sketch itself has at least 1/dim, so fewer would cost accuracy, and more time.
+            With a calibration batch, whose error is smaller, all outputs are taken.
 
     Example:
         >>> _ = torch.manual_seed(0)
@@ -103,11 +105,11 @@ class SketchedTangentKernel(Kernel):
         outputs = _checked_outputs(outputs, loss)
         if sketch not in METHODS:
             raise UnknownNameError("sketch", sketch, METHODS)
-        if isinstance(dim, bool) or not isinstance(dim, int) or dim < LEAST_DIM:
+        if not _is_integer(dim) or dim < LEAST_DIM:
             raise InputError("bad dim", expected=f"an integer >= {LEAST_DIM}", got=repr(dim))
-        if probes is not None and (outputs != "trace" or isinstance(probes, bool) or probes < 1):
+        if probes is not None and (outputs != "trace" or not _is_integer(probes) or probes < 1):
             raise InputError(
-                "bad probes", expected='a number >= 1, with outputs="trace"', got=f"{probes}, {outputs!r}"
+                "bad probes", expected='an integer >= 1, with outputs="trace"', got=f"{probes!r}, {outputs!r}"
             )
         if calibration is not None and sketch not in ("hybrid", "auto"):
             raise InputError(
@@ -131,8 +133,7 @@ class SketchedTangentKernel(Kernel):
         Raises:
             NumericalError: they are not finite.
         """
-        found = self._sketched(x)
-        return torch.cat([found.exact, found.sketched], 1).to(self.function.dtype)
+        return self._sketched(x).features(self.function.dtype)
 
     @outside_autograd
     def halves(self, x: Batch) -> tuple[Tensor, Tensor]:
@@ -159,11 +160,15 @@ class SketchedTangentKernel(Kernel):
 
     @outside_autograd
     def error(self, x: Batch) -> Tensor:
-        """The estimated relative Frobenius error of the Gram matrix, sqrt(E‖k(x) - K‖²) / ‖K‖, a scalar.
+        """The estimated relative Frobenius error of the Gram matrix, ‖k(x) - K‖ / ‖K‖ with K exact, a scalar.
 
-        It is told by two independent half-sketches (see `tangentkit.sketch.sketched`).
+        Two independent half-sketches tell how large errors are (see `tangentkit.sketch.sketched`), exact norms of the
+        gradients which part of that is the error of this seed (see `tangentkit.sketch.evidence`).
+
+        Raises:
+            InputError: there is one random output sign, whose error nothing tells.
         """
-        found = self._sketched(x)
+        found = self._sketched(x, with_norms=True)
         return found.error().to(found.exact.dtype)
 
     @outside_autograd
@@ -185,18 +190,22 @@ class SketchedTangentKernel(Kernel):
         """How samples like these are sketched. Prints as a table."""
         return self._arranged(self._checked(x)).plan()
 
-    def _sketched(self, x: Batch) -> Sketched:
+    def _sketched(self, x: Batch, *, with_norms: bool = False) -> Sketched:
         x = self._checked(x)
         if batch_size(x) == 1:
             # In a batch of one, axes of length one hide where samples stand: two copies are faster.
-            twice = self._sketched(take(x, [0, 0]))
-            return Sketched(twice.exact[:1], [half[:1] for half in twice.halves], twice.shares, twice.signs)
+            return self._sketched(take(x, [0, 0]), with_norms=with_norms).first()
 
+        self._check_room(batch_size(x))
         arranged = self._arranged(x)
 
         def work() -> Sketched:
-            exact, halves = arranged.features(self._passes(x, arranged.spans.vectors), x)
-            return Sketched(exact, halves, arranged.shares, arranged.spans.signs)
+            like = arranged.spans.vectors
+            norms = (
+                torch.zeros(batch_size(x), dtype=torch.float64, device=like.device) if with_norms else None
+            )
+            exact, halves = arranged.features(self._passes(x, like), x, norms=norms)
+            return Sketched(exact, halves, arranged.shares, arranged.spans.signs, norms)
 
         found = self._knowledge.revising(x, work)
         finite = torch.stack([half.isfinite().all(1) for half in (found.exact, *found.halves)]).all(0)
@@ -220,7 +229,8 @@ class SketchedTangentKernel(Kernel):
     def _arrange(self, typical: Batch) -> Arrangement:
         key, like = Key(self.seed).fold("sketch"), next(iter(self.function.params.values()))
         c = self._knowledge.of(typical).outputs
-        found = spans(self.outputs, self.probes, c, dim=self.dim, key=key, like=like)
+        calibrated = self.calibration is not None
+        found = spans(self.outputs, self.probes, c, dim=self.dim, calibrated=calibrated, key=key, like=like)
         passes = self._passes(typical, found.vectors)
         if self.calibration is not None and self._projection is None:
             made = project(passes, self.calibration, spans=found, dim=self.dim, orders=self._orders)
@@ -238,12 +248,29 @@ class SketchedTangentKernel(Kernel):
 
     def _passes(self, x: Batch, vectors: Tensor) -> Passes:
         budget = memory_budget(self.memory, device=self.function.device)
-        return Passes(self._knowledge, self._knowledge.of(x), vectors, budget)
+        beside = Coordinates.WIDTH * self.dim * working_dtype(self.function.dtype).itemsize
+        return Passes(self._knowledge, self._knowledge.of(x), vectors, budget, beside)
+
+    def _check_room(self, n: int) -> None:
+        function = self.function
+        # The halves, and the features that they make.
+        needed = 2 * n * self.dim * working_dtype(function.dtype).itemsize
+        if needed > (free := free_bytes(function.device)):
+            raise BudgetError(
+                "features do not fit the memory",
+                expected=f"at most {format_bytes(free)}",
+                got=f"{format_bytes(needed)} for {n} samples",
+                hint="a smaller dim, or fewer samples at a time: features do not depend on the batch",
+            )
 
     def _checked(self, x: Batch) -> Batch:
         x = as_batch(x)
         check_inputs(self.function, x)
         return x
+
+
+def _is_integer(number: object) -> bool:
+    return isinstance(number, int) and not isinstance(number, bool)
 
 
 def _checked_outputs(outputs: Outputs, loss: Loss | None) -> Outputs:

@@ -27,6 +27,8 @@ class Passes:
     directions: Tensor
     """(r, c)"""
     budget: int
+    beside: int = 0
+    """Bytes for each sample that passes, beside what the model takes: its coordinates."""
 
     def sides(self, x: Batch, *, together: bool = False) -> Iterator[tuple[slice, int, Side]]:
         """(samples, number of the first direction, recording with gradients).
@@ -51,7 +53,7 @@ class Passes:
         foot, r = self.known.footprint, len(self.directions)
 
         def sample(directions: int) -> float:
-            return foot.saved + (directions + 1) * foot.passing + 1
+            return foot.saved + (directions + 1) * foot.passing + self.beside + 1
 
         share = self.budget / 3
         if sample(least) > share:

@@ -23,7 +23,7 @@ from tangentkit.core.errors import NumericalError
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.side import Side
 from tangentkit.sketch.bits import normals
-from tangentkit.sketch.factors import Factors, all_factors, built, energies
+from tangentkit.sketch.factors import TABLES, Factors, all_factors, energies
 from tangentkit.sketch.layout import Orders
 from tangentkit.sketch.model_sketch import ModelSketch, pieces
 
@@ -79,10 +79,8 @@ class Projection:
                 q = basis.outgoing.shape[0] // self.directions
                 rows = slice(first * q, (first + side.r) * q)
                 if factors.kind != basis.kind:
-                    # These samples took another way through the model, and their gradients were written down.
-                    gradients = factors.outgoing.view(side.n, side.r, -1)
-                    shape = (1, q, -1) if basis.kind == "matrix" else (1, -1, q)
-                    factors = built(orders.matrices(name, gradients, shape)[:, :, 0], basis.kind)
+                    # These samples took another way through the model than those of the calibration.
+                    factors = factors.as_kind(basis.kind, name, orders, r=side.r, q=q)
                 total += factors.core(basis.outgoing[rows], basis.inputs) @ self.mixing[name]
         return total.detach()
 
@@ -96,10 +94,11 @@ class Projection:
             if basis.kind == "matrix":
                 sketch.add_core(out, name, u, b, core)
                 continue
+            # Rows of a table are its inputs, those of other parameters their outputs.
+            formula = "nkl,lp,krq->nrpq" if basis.kind in TABLES else "nkl,lp,krq->nrqp"
             for some in pieces(self.rank, sketch.buffer, u[0].numel() * b.shape[1]):
-                # A table's rows come first, (n, r, p q).
-                table = torch.einsum("nkl,lp,krq->nrpq", core[some], b, u).flatten(2)
-                sketch.add_written([half.rows(some) for half in out], name, table, 0)
+                written = sketch.orders.restore(name, torch.einsum(formula, core[some], b, u).flatten(2))
+                sketch.add_written([half.rows(some) for half in out], name, written, 0)
         return [half.sums() for half in out]
 
 
@@ -172,9 +171,9 @@ def _bases(
             like = factors.outgoing
             if name not in probes:
                 kinds[name] = factors.kind
-                if factors.outgoing.shape[2] * 2 * RANK > 4 * buffer:
+                if max(factors.rows, factors.p) * 2 * RANK > 4 * buffer:
                     continue  # its basis would be larger than what is worked on
-                pair = (("outgoing", factors.outgoing.shape[2]), ("inputs", factors.p))
+                pair = (("outgoing", factors.rows), ("inputs", factors.p))
                 probes[name] = tuple(  # pyright: ignore
                     _probes(KEY.fold(name, which), length).to(like) for which, length in pair
                 )
@@ -196,18 +195,11 @@ def _bases(
 def _add_images(
     images: list[Tensor], factors: Factors, probes: tuple[Tensor, Tensor], chosen: Tensor, buffer: int
 ) -> None:
-    """Adds Σ G Gᵀ Ω_g and Σ Gᵀ G Ω_a of the chosen samples, G = Σ_s Γ_s ⊗ a_s, without forming G."""
+    """Adds Σ G Gᵀ Ω_g and Σ Gᵀ G Ω_a of the chosen samples."""
     rows = chosen.nonzero().flatten()
-    _, s, outgoing = factors.outgoing.shape
-    for part in pieces(len(rows), buffer, s * max(s, outgoing, factors.p if factors.kind == "matrix" else 1)):
-        some = factors.take(rows[part])
-        gamma = some.outgoing
-        # Products of all pairs of positions of a sample, (n, s, s), stand between the factors.
-        of_g = gamma @ gamma.mT
-        images[0] += (
-            gamma.flatten(0, 1).mT @ (some.input_gram() @ (gamma @ probes[0])).flatten(0, 1)
-        ).double()
-        images[1] += some.inputs_times(of_g @ some.times_inputs(probes[1])).double()
+    for part in pieces(len(rows), buffer, factors.entries):
+        for image, more in zip(images, factors.take(rows[part]).images(*probes), strict=True):
+            image += more.double()
 
 
 def _probes(key: Key, length: int) -> Tensor:

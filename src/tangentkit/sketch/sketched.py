@@ -8,7 +8,8 @@ Two things tell the error of a kernel R = Φ Φᵀ that is sketched in D coordin
   meet. It has no noise to speak of.
 
 So the law says how errors are spread over entries. How large they are in all is a compromise of both, on the scale of
-logarithms, in which the gap counts the more, the less its distance from the law can be chance.
+logarithms, in which the gap counts the more, the less its distance from the law can be chance. That is the error of a
+typical seed; `evidence` tells that of the seed at hand from exact norms.
 """
 
 import math
@@ -20,6 +21,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
+from tangentkit.sketch.evidence import ROUNDING, Evidence, evidence
 
 ROWS = 2048
 """Rows of Gram matrices that are formed at a time."""
@@ -40,21 +42,58 @@ class Sketched:
     """Weight of each half."""
     signs: str = "none"
     """Random output signs: "none", "one" that both halves see, or signs of their "own"."""
+    norms: Tensor | None = None
+    """Exact ‖gradient‖² (n,), where they are known."""
 
     @cached_property
     def sketched(self) -> Tensor:
         """Both halves as features (n, D)."""
-        return torch.cat([math.sqrt(w) * half for w, half in zip(self.shares, self.halves, strict=True)], 1)
+        return self.features(self.exact.dtype)[:, self.exact.shape[1] :]
+
+    def features(self, dtype: torch.dtype) -> Tensor:
+        """Exact coordinates and both halves (n, rank + D), in a dtype."""
+        parts = [(1.0, self.exact), *zip(self.shares, self.halves, strict=True)]
+        widths = [part.shape[1] for _, part in parts]
+        out = torch.empty(len(self.exact), sum(widths), dtype=dtype, device=self.exact.device)
+        for (w, part), columns in zip(parts, out.split(widths, 1), strict=True):
+            torch.mul(part, math.sqrt(w), out=columns)
+        return out
+
+    def first(self) -> "Sketched":
+        """The first sample alone."""
+        norms = None if self.norms is None else self.norms[:1]
+        return Sketched(self.exact[:1], [half[:1] for half in self.halves], self.shares, self.signs, norms)
 
     def error(self) -> Tensor:
-        """Estimate of sqrt(E‖Φ Φᵀ - K‖²) / ‖K‖, a scalar in float64.
+        """Estimate of ‖Φ Φᵀ - K‖ / ‖K‖ from the halves, and from exact norms where they are known; in float64.
 
         Raises:
             InputError: there is one random output sign, whose error nothing tells.
         """
         sums = self._sums(self)
+        variance, square = self._variance(sums), sums.square
+        if self.norms is not None and self.signs == "none" and sums.law > 0:
+            seen = self._evidence(self.norms)
+            left = (seen.variance() - seen.explained).clamp_min(0)
+            expected, corrected = self._corrected(seen)
+            variance, square = expected + left * variance / sums.law, corrected - left
         # Not positive only where the sketch says nothing at all: then the error is as large as can be told.
-        return (self._variance(sums) / sums.square.clamp_min(TINY)).sqrt()
+        return (variance / square.clamp_min(TINY)).sqrt()
+
+    def _evidence(self, norms: Tensor) -> Evidence:
+        exact = self.exact.double().square().sum(1)
+        rounding = ROUNDING * torch.finfo(self.exact.dtype).eps * norms.double()
+        return evidence(self.sketched.double(), norms.double() - exact, rounding)
+
+    def _corrected(self, seen: Evidence) -> tuple[Tensor, Tensor]:
+        """‖E‖² of the error E that is expected, and ‖Φ Φᵀ - E‖²."""
+        phi = self.features(torch.float64)
+        total = phi.new_zeros(2)
+        for start in range(0, len(phi), ROWS):
+            rows = slice(start, start + ROWS)
+            error = seen.error(rows)
+            total += torch.stack([error.square().sum(), (phi[rows] @ phi.T - error).square().sum()])
+        return total[0], total[1]
 
     def gram_with_error(self, other: "Sketched") -> tuple[Tensor, Tensor]:
         """The kernel (n, m) with other samples, and the standard error of every entry."""
