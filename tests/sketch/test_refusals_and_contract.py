@@ -163,6 +163,17 @@ def test_a_budget_that_holds_no_sample():
         SketchedTangentKernel(fixed_model(), 16, memory=100).features(line(4, 3))
 
 
+def test_coordinates_of_samples_count_in_the_budget():
+    kernel = SketchedTangentKernel(fixed_model(), 4096, memory="2MB")
+    x = line(40, 3)
+    kernel.features(x)
+    passes = kernel._passes(x, kernel._arranged(x).spans.vectors)
+    sizes = [rows.stop - rows.start for rows, _, _ in passes.sides(x)]
+    assert sum(sizes) == 40
+    # A sample takes 3 x 4096 numbers of 8 bytes.
+    assert max(sizes) * 3 * 4096 * 8 <= 2e6
+
+
 def test_features_that_fit_no_memory():
     with pytest.raises(BudgetError, match=r"features do not fit.*smaller dim"):
         SketchedTangentKernel(fixed_model(), 10**12).features(line(4, 3))

@@ -109,7 +109,7 @@ def snapshot(module: nn.Module, *, params: Selection = None, forward: Forward | 
     chosen = select_parameters(module, params)
     state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
     for name, value in state.items():
-        if isinstance(value, nn.parameter.UninitializedTensorMixin) or value.is_meta:
+        if torch.nn.parameter.is_lazy(value) or value.is_meta:
             raise ModelError(
                 f"{name} has no values yet",
                 hint="model(batch) once for lazy layers, load_state_dict for meta tensors",
