@@ -7,6 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from benchmarks.store.page import renew
 from benchmarks.store.simulation import simulate
 from benchmarks.store.tables import section as section
 
@@ -15,13 +16,18 @@ CONTENDERS = ("writing", "overhead", "workers", "rates")
 
 
 def measure(quick: bool, console: Console) -> dict:
-    """Runs every contender in a process of its own, then the simulation on what they measured."""
+    """Runs every contender in a process of its own, then the simulation on what they measured.
+
+    A full run also writes its numbers into docs/scaling.md.
+    """
     record: dict = {"quick": quick}
     for name in CONTENDERS:
         record[name] = _run(name, quick)
         console.print(f"store, {name}: {record[name]}")
     if isinstance(record["rates"], dict) and isinstance(record["overhead"], dict):
         record["simulation"] = simulate(record["rates"], record["overhead"])
+        if not quick:
+            renew(record)
     return record
 
 

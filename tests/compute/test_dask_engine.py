@@ -213,7 +213,9 @@ def test_a_worker_stays_within_its_memory(tmp_path):
         gram(tk.TangentKernel(model), x[:4], store=tmp_path / "small", tile=2, engine=Dask(client))
         (idle,) = client.run(peak_memory).values()
         (pid,) = client.run(os.getpid).values()
-        gram(tk.TangentKernel(model), x, store=tmp_path / "k", tile=side, engine=Dask(client))
+        gram(
+            tk.TangentKernel(model), x[:side], x[side:], store=tmp_path / "k", tile=side, engine=Dask(client)
+        )
         (peak,) = client.run(peak_memory).values()
         assert pid in client.run(os.getpid).values(), "the worker died and was replaced"
     assert peak <= limit

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import ChainDataset, Dataset, TensorDataset
 
 from tangentkit.core.errors import DataError, InputError, NumericalError, UnknownNameError
 from tangentkit.core.seeds import Key
@@ -423,7 +423,7 @@ def test_data_are_checked():
     with pytest.raises(InputError, match=r"not labeled samples: expected pairs"):
         train(model, TensorDataset(X), None, settings, key=Key(0))
     with pytest.raises(InputError, match="in any order"):
-        train(model, IterableDataset(), None, settings, key=Key(0))
+        train(model, ChainDataset([]), None, settings, key=Key(0))
     with pytest.raises(InputError, match="no step"):
         train(model, X[:4], Y[:4], replace(settings, drop_last=True), key=Key(0))
     with pytest.raises(InputError, match="no parameter requires grad"):

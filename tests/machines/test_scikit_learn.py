@@ -34,8 +34,6 @@ def known_failures(estimator):
         )
         reasons.pop("check_positive_only_tag_during_fit", None)  # a GLM needs no positive kernel
         reasons.pop("check_estimators_dtypes", None)
-    if isinstance(estimator, KernelLogistic):
-        reasons.pop("check_estimators_dtypes", None)  # the kernel keeps positive enough there
     return reasons
 
 

@@ -227,6 +227,11 @@ def _decompose(K: Operator, top: int, memory: Memory) -> tuple[Tensor, Tensor]:
 def _lanczos(K: Operator, top: int) -> tuple[Tensor, Tensor]:
     products = _Products(K)
     start = Key(0).fold("lanczos").numpy().standard_normal(K.shape[0]).astype(products.dtype)
+    if not products.matvec(start).any():
+        # K is zero, for a random vector is in no other kernel's null space; Lanczos cannot begin.
+        return torch.zeros(top, dtype=K.dtype, device=K.device), torch.eye(
+            K.shape[0], top, dtype=K.dtype, device=K.device
+        )
     try:
         values, vectors = eigsh(products, k=top, which="LA", v0=start)
     except ArpackError as error:

@@ -65,7 +65,8 @@ class Passes:
             )
         few = min(n, LEAST_PASS)
         group = r
-        while group > least and few * sample(group) > share:
+        # Coordinates are the same for any number of directions.
+        while group > least and few * (sample(group) - self.beside) > share:
             group = max(least, group // 2)
         most = min(share, max(PASS_BYTES, few * sample(group)))
         samples = max(1, min(n, int(most / sample(group))))
