@@ -53,3 +53,10 @@ def run(command: list, timeout: int = 1800) -> dict | str:
         last = done.stderr.strip().splitlines()[-1:] or ["failed"]
         return "out of memory" if done.returncode == -9 else last[0][:60]
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def better(before: dict | str | None, now: dict | str) -> dict | str:
+    """The faster of two runs of one contender."""
+    if not isinstance(before, dict):
+        return now
+    return min(before, now, key=lambda found: found["seconds"]) if isinstance(now, dict) else before

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks.measure import gemm_rate
+from benchmarks.measure import better, gemm_rate
 from benchmarks.tangent.contest import contest
 from benchmarks.tangent.growth import draw_growth, measure_growth
 from benchmarks.tangent.tables import section as section
@@ -52,14 +52,8 @@ def measure(quick: bool, console: Console) -> Iterator[dict]:
                 # A minute and more a call: one is enough.
                 slow = contender == "recipe" and name in ("mlp", "resnet18")
                 found = contest(contender, name, n, outputs, 1 if slow else repeats)
-                row[contender] = _better(row.get(contender), found)
+                row[contender] = better(row.get(contender), found)
                 console.print(f"{name} N={n} {outputs}: {contender} {found}")
         record["rate"] = max(record["rate"], gemm_rate())
         record["rows"].append(row)
         yield record
-
-
-def _better(before: dict | str | None, now: dict | str) -> dict | str:
-    if not isinstance(before, dict):
-        return now
-    return min(before, now, key=lambda found: found["seconds"]) if isinstance(now, dict) else before

@@ -1,5 +1,7 @@
 """A Gram matrix is what the kernel gives, whoever computes it and wherever it is kept."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -179,6 +181,43 @@ def test_solvers_spectra_and_estimates_read_the_store(tmp_path):
     close(values, torch.linalg.eigvalsh(K).flip(0)[:3])
     guess = hutchinson_trace(G, samples=200, key=Key(0))
     assert abs(float(guess.value) - float(K.trace())) < 6 * float(guess.error)
+
+
+OUT_OF_CORE = """
+import re, sys
+from pathlib import Path
+import torch
+from tangentkit.compute import open_gram
+from tangentkit.core.seeds import Key
+from tangentkit.linalg import CG, hutchinson_trace, solve, spectrum
+
+def peak():
+    return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+
+budget = int(sys.argv[2])
+G = open_gram(sys.argv[1])
+y = torch.ones(G.shape[0])
+torch.ones(64, 64) @ torch.ones(64, 64)
+idle = peak()
+assert solve(G, y, ridge=100.0, method=CG(rtol=1e-3, memory=budget)).converged
+spectrum(G, top=2, memory=budget)
+hutchinson_trace(G, samples=2, key=Key(0))
+print(peak() - idle)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not Path("/proc/self/status").exists(), reason="only Linux tells the peak memory of a process"
+)
+def test_out_of_core_means_out_of_memory_too(tmp_path):
+    x = torch.randn(6000, 16, generator=torch.Generator().manual_seed(0))
+    G = gram(Linear(), x, store=tmp_path / "k", tile=512)
+    budget = G.nbytes // 4
+    words = [sys.executable, "-c", OUT_OF_CORE, str(tmp_path / "k"), str(budget)]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
+    # Beside the budget: code that is loaded on the way. The matrix whole would be twice as much.
+    assert int(done.stdout) < 2 * budget
 
 
 def test_dense_refuses_beyond_the_budget_with_the_bytes(tmp_path):

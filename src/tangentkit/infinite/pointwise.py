@@ -13,6 +13,7 @@ from torch.autograd.function import once_differentiable
 
 from tangentkit.core.errors import InputError
 from tangentkit.infinite.dual import Dual, Sides, widened
+from tangentkit.infinite.pointwise_pieces import Pieces
 from tangentkit.infinite.pointwise_table import Region, Table, region_of, signed, tabulate
 from tangentkit.infinite.quadrature import angle_between, refined, refined_line
 
@@ -29,9 +30,9 @@ class Pointwise(Dual):
     """The dual of any scalar function; its derivative comes from autograd.
 
     Relative errors, measured by sqrt(E[φ(u)²] E[φ(v)²]), are about 1e-10 where the function is smooth but for
-    kinks at 0; with kinks elsewhere 1e-9 for inputs of one length, but only 1e-6 to 1e-3 for more than a few
-    entries of many lengths (if it is piecewise linear, `PiecewiseLinear` is better and faster). `error` estimates
-    them at given entries, and a table that does not reach 1e-5 warns.
+    kinks at 0, and 1e-9 with kinks elsewhere, or 1e-8 if the pieces between them are no polynomials (a piecewise
+    linear function is faster as `PiecewiseLinear`). `error` estimates them at given entries, and a table that
+    does not reach 1e-5 warns.
 
     Gradients of `__call__` are those of the expectation; gradients of `derivative` come from the interpolant,
     with errors up to about 1e-5 near correlations ±1, where those of a function with kinks grow without bound
@@ -74,11 +75,16 @@ class Pointwise(Dual):
         """Both by interpolation, or for few entries by quadrature."""
         xy = widened(xx, xy, yy)
         if torch.is_grad_enabled() and (xx.requires_grad or xy.requires_grad or yy.requires_grad):
-            return _Recorded.apply(self, xx, xy, yy)  # pyright: ignore[reportReturnType]
+            pieces = self._table(xx, yy, single=False).pieces if xy.numel() else None
+            return _with_pieces(pieces, _Recorded.apply(self, xx, xy, yy), xx, xy, yy)  # pyright: ignore
         if 0 < xy.numel() <= FEW:
             kernel, derivative = refined(self._functions, xx, xy, yy, kinks=self.kinks).values
             return kernel, derivative
-        return self._interpolated(xx, angle_between(xx, xy, yy), yy)
+        if xy.numel() == 0:
+            return torch.zeros_like(xy), torch.zeros_like(xy)
+        sides = self._tabulated(*_aligned(xx, yy, xy))
+        kernel, derivative = sides(sides.left, xy, sides.right, slope=True)
+        return kernel, derivative
 
     def diag(self, xx: Tensor) -> Tensor:
         """E[φ(u)²] by quadrature on the line."""
@@ -109,10 +115,13 @@ class Pointwise(Dual):
             return super().sides(xx, yy)
         return self._tabulated(xx, yy)
 
-    def _tabulated(self, xx: Tensor, yy: Tensor, *, single: bool = True) -> "Tabulated":
+    def _table(self, xx: Tensor, yy: Tensor, *, single: bool = True) -> Table:
         # In float32 a table as fine as in float64 would only cost time.
         least = 0.0 if xx.dtype == torch.float64 else 1e-7
-        table = _table(self, region_of(xx, yy, single=single), least)
+        return _table(self, region_of(xx, yy, single=single), least)
+
+    def _tabulated(self, xx: Tensor, yy: Tensor, *, single: bool = True) -> "Tabulated":
+        table = self._table(xx, yy, single=single)
 
         def features(variance: Tensor) -> list[Tensor]:
             exact = variance.double()
@@ -124,19 +133,18 @@ class Pointwise(Dual):
 
         left = features(xx)
         right = [g * signed(terms.signs, g) for terms, g in zip(table.terms, features(yy), strict=True)]
+        # Pieces and what remains may both be larger than their sum, which float32 would not bear.
+        dtype = xx.dtype if table.pieces is None else torch.float64
         return Tabulated(
-            self, torch.cat([xx[None], *left]).to(xx.dtype), torch.cat([yy[None], *right]).to(yy.dtype), table
+            self, torch.cat([xx[None], *left]).to(dtype), torch.cat([yy[None], *right]).to(dtype), table
         )
 
-    def _interpolated(
-        self, xx: Tensor, theta: Tensor, yy: Tensor, *, single: bool = True
-    ) -> tuple[Tensor, Tensor]:
-        """Both by the table, differentiable in all arguments as far as `single` is False."""
+    def _interpolated(self, xx: Tensor, theta: Tensor, yy: Tensor) -> tuple[Tensor, Tensor]:
+        """What the table holds of both, differentiable in all arguments."""
         if theta.numel() == 0:
             return torch.zeros_like(theta), torch.zeros_like(theta)
-        xx, yy = (v.reshape((1,) * (theta.ndim - v.ndim) + v.shape) for v in (xx, yy))
-        sides = self._tabulated(xx, yy, single=single)
-        kernel, derivative = sides.at_angle(sides.left, theta, sides.right, slope=True)
+        sides = self._tabulated(*_aligned(xx, yy, theta), single=False)
+        kernel, derivative = sides.at_angle(sides.left, theta.to(sides.left), sides.right, slope=True)
         return kernel, derivative
 
     def _functions(self, u: Tensor) -> tuple[Tensor, Tensor]:
@@ -161,10 +169,12 @@ class Tabulated(Sides):
 
     def __call__(self, left: Tensor, xy: Tensor, right: Tensor, *, slope: bool) -> tuple[Tensor, ...]:
         """E[φ(u) φ(v)], and with `slope` E[φ'(u) φ'(v)]."""
-        return self.at_angle(left, angle_between(left[0], xy, right[0]), right, slope=slope)
+        exact = xy.to(left)
+        found = self.at_angle(left, angle_between(left[0], exact, right[0]), right, slope=slope)
+        return _with_pieces(self.table.pieces, found, left[0], xy, right[0])
 
     def at_angle(self, left: Tensor, theta: Tensor, right: Tensor, *, slope: bool) -> tuple[Tensor, ...]:
-        """The same, given the angle between u and v instead of their covariance."""
+        """What the table holds of them, given the angle between u and v."""
         t, start, found = theta * (2 / math.pi) - 1, 1, []
         for terms in self.table.terms if slope else self.table.terms[:1]:
             here = slice(start, start + len(terms.signs))
@@ -174,7 +184,9 @@ class Tabulated(Sides):
 
 
 class _Recorded(torch.autograd.Function):
-    """`Pointwise.both` with gradients: ∂/∂xy is E[φ' φ'] by Price's theorem, not a derivative of the table's.
+    """What the table holds of `Pointwise.both`, with gradients.
+
+    ∂/∂xy is E[φ' φ'] by Price's theorem, not a derivative of the table's.
 
     With the angle held fixed, xy moves along as cos θ sqrt(xx yy); what xy does beyond that is added. So no
     derivative of θ, infinite at correlations ±1, is ever taken.
@@ -182,7 +194,7 @@ class _Recorded(torch.autograd.Function):
 
     @staticmethod
     def forward(dual: Pointwise, xx: Tensor, xy: Tensor, yy: Tensor) -> tuple[Tensor, Tensor]:
-        return dual._interpolated(xx, angle_between(xx, xy, yy), yy, single=False)
+        return dual._interpolated(xx, angle_between(xx, xy, yy), yy)
 
     @staticmethod
     def setup_context(ctx, inputs: tuple, output: tuple) -> None:
@@ -198,12 +210,12 @@ class _Recorded(torch.autograd.Function):
         theta = angle_between(xx, xy, yy)
         with torch.enable_grad():
             safe = theta.clamp(NARROW, math.pi - NARROW).requires_grad_()
-            (turn,) = torch.autograd.grad(ctx.dual._interpolated(xx, safe, yy, single=False)[1].sum(), safe)
+            (turn,) = torch.autograd.grad(ctx.dual._interpolated(xx, safe, yy)[1].sum(), safe)
             spread = (xx.sqrt() * yy.sqrt() * torch.sin(safe)).detach()
             curvature = torch.where(spread > 0, -turn / spread.clamp(min=torch.finfo(spread.dtype).tiny), 0)
 
             leaves = xx, xy, yy = [leaf.detach().requires_grad_() for leaf in (xx, xy, yy)]
-            kernel, derivative = ctx.dual._interpolated(xx, theta, yy, single=False)
+            kernel, derivative = ctx.dual._interpolated(xx, theta, yy)
             beyond = xy - torch.cos(theta) * (_root(xx) * _root(yy))
             total = kernel_weight * (kernel + slope * beyond) + derivative_weight * (
                 derivative + curvature * beyond
@@ -222,6 +234,21 @@ def _table(dual: Pointwise, region: Region, least: float) -> Table:
             stacklevel=2,
         )
     return table
+
+
+def _with_pieces(
+    pieces: Pieces | None, found: tuple[Tensor, ...], xx: Tensor, xy: Tensor, yy: Tensor
+) -> tuple[Tensor, ...]:
+    """The sum of what a table holds and of the pieces that it was made without."""
+    if pieces is None:
+        return found
+    both = pieces.both(xx, xy, yy)[: len(found)]
+    return tuple((rest + part).to(xy.dtype) for rest, part in zip(found, both, strict=True))
+
+
+def _aligned(xx: Tensor, yy: Tensor, full: Tensor) -> tuple[Tensor, ...]:
+    """Variances with as many axes as the full shape has."""
+    return tuple(v.reshape((1,) * (full.ndim - v.ndim) + v.shape) for v in (xx, yy))
 
 
 def _in_double(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:

@@ -4,34 +4,23 @@ For φ with slope jumps J_κ at its kinks κ, φ'' is a sum of point masses, so 
 
     ∂² E[φ(u) φ(v)] / ∂xy² = Σ_κλ J_κ J_λ p(κ, λ),      p the density of (u, v).
 
-Integrated from xy = 0, where u and v are independent, along xy = sqrt(xx yy) sin t,
+Integrated from xy = 0, where u and v are independent, along xy = sqrt(xx yy) sin t (`gaussian_path`),
 
     E[φ' φ'] = E[φ'(u)] E[φ'(v)] + (1/2π) Σ_κλ J_κ J_λ ∫ exp(-Q) dt
     E[φ φ]   = E[φ(u)] E[φ(v)] + xy E[φ'(u)] E[φ'(v)] + (1/2π) Σ_κλ J_κ J_λ ∫ (xy - sqrt(xx yy) sin t) exp(-Q) dt
-    Q        = (k² - 2 k l sin t + l²) / (2 cos² t),      k = κ/sqrt(xx),  l = λ/sqrt(yy)
-
-which is one smooth integral over t, but for layers as thin as |k - l| at |sin t| = 1. In w = tan(π/4 - |t|/2)
-it needs no trigonometric function, and w = NEAR sinh ζ resolves layers of any thickness.
 """
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cache
 from itertools import pairwise, product
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
 from tangentkit.infinite.dual import Dual, Steps, widened
+from tangentkit.infinite.gaussian_path import end_of_path, path, place_of, std_of
 from tangentkit.infinite.quadrature import refined_line
-
-NODES, FEWER, NEAR = 48, 24, 1e-3
-"""Nodes of the rule in float64 and in float32, and where near |sin t| = 1 its scale turns logarithmic."""
-FAR = 1e3
-"""Kinks further out, in standard deviations, count as this far: exp(-FAR²/2) is 0 in any case."""
 
 
 @dataclass(frozen=True)
@@ -75,16 +64,16 @@ class PiecewiseLinear(Dual):
         xy = widened(xx, xy, yy)
         (mean_x, slope_x), (mean_y, slope_y) = self._means(xx), self._means(yy)
         sign = torch.ones_like(xy).masked_fill(xy < 0, -1.0)
-        scale, end = _end_of_path(xx, sign * xy, yy)
+        scale, end = end_of_path(xx, sign * xy, yy)
         # Q = apart / (2 cos² t) + along / (1 + |sin t|) loses nothing as |sin t| -> 1.
         terms = []
         for (kink, other), jumps in self._pairs().items():
-            k, l = _places(kink, xx), _places(other, yy)  # noqa: E741
+            k, l = place_of(kink, xx), place_of(other, yy)  # noqa: E741
             along = sign * (k * l)
             terms.append((k * k + l * l - 2 * along, along, jumps / (2 * math.pi)))
         step = Steps(xx, xy, yy)
         mass, moment = torch.zeros_like(xy), torch.zeros_like(xy)
-        for sine, cosine, weight in _path(end):
+        for sine, cosine, weight in path(end):
             across, forward = -0.5 / (cosine * cosine), -1 / (1 + sine)
             density = torch.zeros_like(xy)
             for apart, along, jumps in terms:
@@ -122,10 +111,10 @@ class PiecewiseLinear(Dual):
         """E[φ(u)] and E[φ'(u)]."""
         mean, slope = torch.full_like(xx, self.offset), torch.full_like(xx, self.slopes[0])
         for kink, jump in self._jumps():
-            k = _places(kink, xx)
+            k = place_of(kink, xx)
             beyond = torch.special.ndtr(-k)
             density = torch.exp(-k * k / 2) / math.sqrt(2 * math.pi)
-            mean, slope = mean + jump * (_std(xx) * density - kink * beyond), slope + jump * beyond
+            mean, slope = mean + jump * (std_of(xx) * density - kink * beyond), slope + jump * beyond
         return mean, slope
 
     def _functions(self, u: Tensor) -> tuple[Tensor, Tensor]:
@@ -136,42 +125,3 @@ class PiecewiseLinear(Dual):
         kinks, slopes, heights = (torch.tensor(x, dtype=u.dtype) for x in (self.kinks, self.slopes, heights))
         line = torch.bucketize(u, kinks)
         return heights[line] + slopes[line] * u, slopes[line]
-
-
-def _std(xx: Tensor) -> Tensor:
-    # The square root's gradient at 0 is infinite; there it counts as 0.
-    return torch.where(xx > 0, torch.where(xx > 0, xx, 1).sqrt(), 0)
-
-
-def _places(kink: float, xx: Tensor) -> Tensor:
-    """The kink in standard deviations."""
-    return (kink / _std(xx).clamp(min=torch.finfo(xx.dtype).tiny)).clamp(-FAR, FAR)
-
-
-def _end_of_path(xx: Tensor, xy: Tensor, yy: Tensor) -> tuple[Tensor, Tensor]:
-    """sqrt(xx yy), and w = tan(π/4 - t/2) where sin t >= 0 is the correlation."""
-    tiny = torch.finfo(xx.dtype).tiny
-    rest = yy - xy * (xy / xx.clamp(min=tiny))
-    # A floor keeps gradients finite at correlations ±1, where what they would multiply is 0.
-    floor = torch.finfo(xx.dtype).eps ** 0.75 if rest.requires_grad else 0.0
-    rest = torch.maximum(rest, floor * yy)
-    scale = _std(xx) * _std(yy)
-    return scale, torch.where(scale > 0, _std(xx) * _std(rest) / (scale + xy).clamp(min=tiny), 1)
-
-
-def _path(end: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """|sin t|, cos t and dt along the way from t = 0 to where tan(π/4 - |t|/2) = end."""
-    start, stop = torch.asinh(end / NEAR), math.asinh(1 / NEAR)
-    length = stop - start
-    for node, weight in zip(*_legendre(NODES if end.dtype == torch.float64 else FEWER), strict=True):
-        growth = torch.exp(start + length * node)
-        w, dw = (growth - 1 / growth) * (NEAR / 2), (growth + 1 / growth) * (NEAR / 2) * length * weight
-        inverse = 1 / (1 + w * w)
-        tiny = torch.finfo(w.dtype).tiny ** 0.25
-        yield (1 - w * w) * inverse, (2 * w * inverse).clamp(min=tiny), 2 * inverse * dw
-
-
-@cache
-def _legendre(nodes: int) -> tuple[list[float], list[float]]:
-    x, w = np.polynomial.legendre.leggauss(nodes)
-    return ((x + 1) / 2).tolist(), (w / 2).tolist()

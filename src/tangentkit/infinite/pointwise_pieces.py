@@ -157,9 +157,7 @@ def moments(
         for b in range(shape[1]):
             value = -kink * found[a - 1, b]
             value = value + (std_x * density_x * of_v[b] if a == 1 else (a - 1) * xx * found[a - 2, b])
-            found[a, b] = value + (
-                b * xy * found[a - 1, b - 1] if b else along_y * density_y * of_u[a - 1]
-            )
+            found[a, b] = value + (b * xy * found[a - 1, b - 1] if b else along_y * density_y * of_u[a - 1])
     return found
 
 

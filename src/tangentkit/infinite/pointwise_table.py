@@ -7,6 +7,10 @@ and divided by sqrt(E[φ(u)²] E[φ(v)²]) it is a smooth function, of order one
 
 Quadrature gives the values at some hundreds or thousands of Chebyshev points; an entry then costs a few dozen
 products of what is known of u and of v.
+
+Kinks elsewhere than at 0 are the exception: where κ/std of u nears λ/std of v, and θ nears 0 or π, the expectation
+bends as sharply as the function. There the table is of what remains without the pieces P at the kinks,
+E[φ(u) φ(v)] - E[P(u) P(v)], from Hermite coefficients of φ and P.
 """
 
 import math
@@ -19,8 +23,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.infinite.dual import Steps
+from tangentkit.infinite.hermite import hermite_coefficients
+from tangentkit.infinite.pointwise_pieces import Pieces, pieces_of
 from tangentkit.infinite.quadrature import (
     Functions,
+    angle_between,
     grid_expectations,
     norm,
     on_rays,
@@ -28,17 +35,22 @@ from tangentkit.infinite.quadrature import (
     refined_line,
 )
 
-FINE, ANYWHERE, COARSE = (1e-10, 180, 257, 65), (1e-9, 180, 257, 1), (1e-6, 54, 65, 17)
+FINE, ANYWHERE, SPLIT = (1e-10, 180, 257, 65), (1e-9, 180, 257, 1), (1e-8, 122, 129, 65)
 """What a table aims at relative to sqrt(E[φ(u)²] E[φ(v)²]), and its most nodes, points in θ and in each std.
 
-The others hold for kinks elsewhere than at 0, for single variances and for many: then every pair of variances
-needs nodes of its own, and a finer table would take minutes."""
+The others hold for kinks elsewhere than at 0: for single variances, and for many without the pieces at the kinks."""
 ANGLES, STDS = 17, 9
 """Chebyshev points to begin with."""
 ROOTS = 33
 """Chebyshev points for what depends on one std alone."""
 PROBES = (0.01, 0.4, 1.4, 2.4, 3.1)
 """Angles at which the other sizes of a table are chosen."""
+ORDER, LARGEST = 5, 1e3
+"""Derivatives whose jumps are taken out, and how much larger than the function the pieces may be that do it."""
+DEGREES = 1024
+"""Hermite coefficients of what remains: as smooth as that is, they fall like n^(-15/4)."""
+HARD = (0.01, 0.1, 3.1), (1.03, 2.0)
+"""Angles, and ratios of stds, where a table without the pieces is compared with quadrature."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +156,8 @@ class Table:
     """Estimated, relative to sqrt(E[φ(u)²] E[φ(v)²]): the quadrature's and the interpolation's."""
     roots: tuple[Float[Tensor, " k"], ...] | None = None
     """Chebyshev coefficients of sqrt(E[φ(u)²]) in s, where they are as good as the quadrature."""
+    pieces: Pieces | None = None
+    """What must be added to what the table holds: E[P(u) P(v)], and E[P'(u) P'(v)]."""
 
     def __call__(self, xx: Tensor, theta: Tensor, yy: Tensor) -> tuple[Tensor, ...]:
         """The normalized expectations for variances xx, yy and angles θ (of the full shape)."""
@@ -192,17 +206,73 @@ def tabulate(
         kinks: of the functions.
         least: errors below this do not matter, where numbers have fewer digits.
     """
-    tolerance, most_nodes, most_angles, most_stds = (
-        FINE if on_rays(kinks) else ANYWHERE if region.single else COARSE
-    )
-    tolerance = max(tolerance, least)
+    make = _tabulate_whole if region.single or on_rays(kinks) else _tabulate_rest
+    table = make(functions, region, kinks, least)
+    return replace(table, roots=_roots(functions, region, kinks))
+
+
+def _tabulate_whole(functions: Functions, region: Region, kinks: Sequence[float], least: float) -> Table:
+    aim, most_nodes, *most = FINE if on_rays(kinks) else ANYWHERE
+    tolerance = max(aim, least)
     left, right = region.variances(3)
     probes = torch.tensor(PROBES, dtype=torch.float64)
     xx, yy = left[:, None, None], right[:, None]
     xy = torch.cos(probes) * xx.sqrt() * yy.sqrt()
     trial = refined(functions, xx, xy, yy, kinks=kinks, tolerance=tolerance / 10, most=most_nodes)
-    source = _Source(functions, region, kinks, trial.nodes)
+    source = _Whole(functions, region, kinks, trial.nodes)
+    table = _fitted(source, region, tolerance, *most)
+    # The last coefficients overstate the error by far; what counts is seen between the points of the table.
+    between = region.variances(4)
+    found = table(
+        between[0][:, None], probes[:, None, None].expand(-1, len(between[0]), len(between[1])), between[1]
+    )
+    misses = [float((f - v).abs().max()) for f, v in zip(found, source(*between, probes), strict=True)]
+    return replace(table, error=trial.worst + 2 * max(misses))
 
+
+def _tabulate_rest(functions: Functions, region: Region, kinks: Sequence[float], least: float) -> Table:
+    aim, most_nodes, *most = SPLIT
+    tolerance = max(aim, least)
+    pieces = _pieces(functions, region, kinks)
+    table = replace(_fitted(_Rest(functions, pieces, kinks), region, tolerance, *most), pieces=pieces)
+
+    angles, ratios = (torch.tensor(values, dtype=torch.float64) for values in HARD)
+    xx = region.variances(4)[0][[1, 2], None, None]
+    least_variance, most_variance = (math.expm1(s) ** 2 for s in (region.low, region.high))
+    yy = (xx * ratios.square()[:, None]).clamp(least_variance, most_variance)
+    xy = torch.cos(angles) * xx.sqrt() * yy.sqrt()
+    xx, xy, yy = (x.flatten() for x in torch.broadcast_tensors(xx, xy, yy))
+    direct = refined(functions, xx, xy, yy, kinks=kinks, tolerance=tolerance / 10, most=most_nodes)
+    norms = zip(*(refined_line(functions, variance, kinks=kinks) for variance in (xx, yy)), strict=True)
+    parts = zip(table(xx, angle_between(xx, xy, yy), yy), pieces.both(xx, xy, yy), norms, strict=True)
+    misses = [
+        float((rest + (piece - value) / norm(*squares)).abs().max())
+        for (rest, piece, squares), value in zip(parts, direct.values, strict=True)
+    ]
+    return replace(table, error=direct.worst + 2 * max(misses))
+
+
+def _pieces(functions: Functions, region: Region, kinks: Sequence[float]) -> Pieces:
+    """The pieces at the kinks, of the highest order for which they do not dwarf the function itself."""
+
+    def function(u: Tensor) -> Tensor:
+        return functions(u)[0]
+
+    if 0 not in kinks and pieces_of(function, kinks=(0.0,), order=1).pieces:
+        kinks = (*kinks, 0.0)
+    widest = torch.tensor([math.expm1(region.high) ** 2], dtype=torch.float64)
+    size = float(refined_line(functions, widest, kinks=kinks)[0].sqrt())
+    for order in range(ORDER, 0, -1):
+        pieces = pieces_of(function, kinks=kinks, order=order)
+        if float(refined_line(pieces, widest, kinks=kinks)[0].sqrt()) <= LARGEST * size:
+            break
+    return pieces
+
+
+def _fitted(
+    source: "_Whole | _Rest", region: Region, tolerance: float, most_angles: int, most_stds: int
+) -> Table:
+    """The table with as many points as the tolerance asks for; its error is still unknown."""
     angles, stds = ANGLES, 1 if region.single else STDS
     while True:
         coefficients = [_coefficients(value) for value in source(*region.variances(stds), _angles(angles))]
@@ -214,14 +284,7 @@ def tabulate(
             break
         angles = 2 * angles - 1 if finer_angles else angles
         stds = 2 * stds - 1 if finer_stds else stds
-    table = Table(region, tuple(Terms.of(c, tolerance / 10) for c in coefficients), trial.worst)
-    # The last coefficients overstate the error by far; what counts is seen between the points of the table.
-    between = region.variances(4)
-    found = table(
-        between[0][:, None], probes[:, None, None].expand(-1, len(between[0]), len(between[1])), between[1]
-    )
-    misses = [float((f - v).abs().max()) for f, v in zip(found, source(*between, probes), strict=True)]
-    return replace(table, error=trial.worst + 2 * max(misses), roots=_roots(functions, region, kinks))
+    return Table(region, tuple(Terms.of(c, tolerance / 10) for c in coefficients), math.inf)
 
 
 def _roots(functions: Functions, region: Region, kinks: Sequence[float]) -> tuple[Tensor, ...] | None:
@@ -235,7 +298,7 @@ def _roots(functions: Functions, region: Region, kinks: Sequence[float]) -> tupl
 
 
 @dataclass(frozen=True)
-class _Source:
+class _Whole:
     """The normalized expectations themselves, on grids of variances and angles, by quadrature."""
 
     functions: Functions
@@ -253,6 +316,31 @@ class _Source:
         )
         norms = (refined_line(self.functions, variance, kinks=self.kinks) for variance in (xx, yy))
         return [value / norm(x[:, None], y) for value, x, y in zip(values, *norms, strict=True)]
+
+
+@dataclass(frozen=True)
+class _Rest:
+    """What remains of the normalized expectations without the pieces: Σ_n (a_n a_n - p_n p_n) cosⁿ θ."""
+
+    functions: Functions
+    pieces: Pieces
+    kinks: Sequence[float]
+
+    def __call__(
+        self, xx: Float[Tensor, " k"], yy: Float[Tensor, " k"], theta: Float[Tensor, " t"]
+    ) -> list[Float[Tensor, "t k k"]]:
+        """Of shape (angles, variances of u, variances of v), which must be the same."""
+        assert torch.equal(xx, yy)
+        coefficients = hermite_coefficients(
+            lambda u: (*self.functions(u), *self.pieces(u)), xx.sqrt(), kinks=self.kinks, count=DEGREES
+        )
+        powers = torch.cos(theta)[:, None] ** torch.arange(DEGREES)
+        squares = refined_line(self.functions, xx, kinks=self.kinks)
+        found = []
+        for a, p, square in zip(coefficients[:2], coefficients[2:], squares, strict=True):
+            products = a[:, :, None] * a[:, None] - p[:, :, None] * p[:, None]
+            found.append(torch.tensordot(powers, products, dims=1) / norm(square[:, None], square))
+        return found
 
 
 def _coefficients(values: Float[Tensor, "t k k"]) -> Float[Tensor, "t k k"]:
