@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from tangentkit import nn as nn
     from tangentkit import reference as reference
     from tangentkit.compute import engines as engines
+    from tangentkit.compute import Samples as Samples
     from tangentkit.compute import gram as gram
+    from tangentkit.compute import open_gram as open_gram
     from tangentkit.core import TangentkitError as TangentkitError
     from tangentkit.empirical import ConjugateKernel as ConjugateKernel
     from tangentkit.empirical import EmbeddingKernel as EmbeddingKernel
@@ -48,8 +50,10 @@ if TYPE_CHECKING:
 _ROOMS = ("data", "infinite", "linalg", "linearized", "machines", "models", "nn", "reference")
 _HOMES = {
     "TangentkitError": "core",
+    "Samples": "compute",
     "engines": "compute",
     "gram": "compute",
+    "open_gram": "compute",
     "ConjugateKernel": "empirical",
     "EmbeddingKernel": "empirical",
     "MonteCarloKernel": "empirical",

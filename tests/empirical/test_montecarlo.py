@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from tangentkit.core import InputError
+from tangentkit.core.errors import BudgetError
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, MonteCarloKernel, TangentKernel
 
@@ -145,3 +146,12 @@ def test_the_standard_error_of_probes_covers_the_trace():
 def test_one_probe_has_no_standard_error():
     with pytest.raises(InputError, match="expected probes=2 or more, got probes=1"):
         TangentKernel(nn.Linear(4, 3), probes=1).with_error(torch.randn(2, 4))
+
+
+def test_the_memory_of_a_worker_reaches_every_sample():
+    kernel = MonteCarloKernel(network, 3, seed=1)
+    bounded = kernel.within(50)
+    assert bounded.identity() == kernel.identity()
+    with pytest.raises(BudgetError, match="does not fit the memory budget"):
+        bounded(X)
+    assert torch.equal(kernel.within(2**28)(X), kernel(X))

@@ -50,6 +50,13 @@ class MonteCarloKernel(Kernel):
                 got=type(make_model).__name__,
             )
         self.make_model, self.samples, self.seed, self.kernel = make_model, samples, seed, kernel
+        self._memory: int | None = None
+
+    def within(self, memory: int) -> "MonteCarloKernel":
+        """The same mean, each sample's kernel with this working memory in bytes wherever it was left open."""
+        bounded = MonteCarloKernel(self.make_model, self.samples, seed=self.seed, kernel=self.kernel)
+        bounded._memory = memory
+        return bounded
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """The mean."""
@@ -70,7 +77,11 @@ class MonteCarloKernel(Kernel):
         return self._estimate(lambda kernel: kernel(x, y))
 
     def _estimate(self, evaluate: Callable[[Kernel], Tensor]) -> tuple[Tensor, Tensor]:
-        return mean_and_error(evaluate(self.kernel(self._model(i))) for i in range(self.samples))
+        return mean_and_error(evaluate(self._sample(i)) for i in range(self.samples))
+
+    def _sample(self, i: int) -> Kernel:
+        kernel = self.kernel(self._model(i))
+        return kernel if self._memory is None else kernel.within(self._memory)
 
     def _model(self, i: int) -> nn.Module:
         with torch.random.fork_rng():

@@ -31,7 +31,7 @@ def hermite_coefficients(
     Example:
         >>> one = torch.ones(1, dtype=torch.float64)
         >>> a, = hermite_coefficients(lambda u: (u * u,), one, count=4)           # u² = h_0 + √2 h_2
-        >>> abs(a[:, 0] - torch.tensor([1, 0, 2**0.5, 0])).max().item() < 1e-12
+        >>> bool((a[:, 0] - torch.tensor([1, 0, 2**0.5, 0], dtype=a.dtype)).abs().max() < 1e-12)
         True
     """
     # h_n oscillates at most like sin(√n z).

@@ -14,7 +14,7 @@ from M_00 = P(u > κ, v > λ).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -73,13 +73,13 @@ class Pieces:
 
     def both(self, xx: Tensor, xy: Tensor, yy: Tensor) -> tuple[Tensor, Tensor]:
         """E[P(u) P(v)] and E[P'(u) P'(v)], in float64 whatever the arguments are: P may be larger than φ."""
-        xy = widened(xx, xy, yy).double()
-        xx, yy = xx.double(), yy.double()
+        xy = widened(xx, xy, yy)
         if torch.is_grad_enabled() and (xx.requires_grad or xy.requires_grad or yy.requires_grad):
-            return self._both(xx, xy, yy)
-        flat = [x.expand(xy.shape).reshape(-1).split(ENTRIES) for x in (xx, xy, yy)]
-        parts = [self._both(*chunk) for chunk in zip(*flat, strict=True)]
-        kernel, slope = (torch.cat(values).reshape(xy.shape) for values in zip(*parts, strict=True))
+            return self._both(xx.double(), xy.double(), yy.double())
+        kernel, slope = (torch.empty_like(xy, dtype=torch.float64) for _ in range(2))
+        arguments = [x.expand(xy.shape) for x in (xx, xy, yy)]
+        for part in _blocks(xy.shape):
+            kernel[part], slope[part] = self._both(*(x[part].double() for x in arguments))
         return kernel, slope
 
     def _both(self, xx: Tensor, xy: Tensor, yy: Tensor) -> tuple[Tensor, Tensor]:
@@ -183,6 +183,17 @@ def _moments_on_line(mean: Tensor, variance: Tensor, count: int) -> list[Tensor]
     for j in range(2, count):
         found.append(mean * found[-1] + (j - 1) * variance * found[-2])
     return found[:count]
+
+
+def _blocks(shape: Sequence[int]) -> Iterator[tuple[slice, ...]]:
+    """Parts of at most ENTRIES entries that together are a tensor of this shape."""
+    steps, room = [], ENTRIES
+    for size in reversed(shape):
+        steps.append(max(1, min(size, room)))
+        room //= steps[-1]
+    ranges = [range(0, size, step) for size, step in zip(shape, reversed(steps), strict=True)]
+    for starts in product(*ranges):
+        yield tuple(slice(start, start + part.step) for start, part in zip(starts, ranges, strict=True))
 
 
 def _density(z: Tensor) -> Tensor:
