@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from tangentkit import models as models
     from tangentkit import nn as nn
     from tangentkit import reference as reference
-    from tangentkit.compute import engines as engines
     from tangentkit.compute import Samples as Samples
+    from tangentkit.compute import engines as engines
     from tangentkit.compute import gram as gram
     from tangentkit.compute import open_gram as open_gram
     from tangentkit.core import TangentkitError as TangentkitError
