@@ -10,6 +10,7 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 from tangentkit import nn as tknn
+from tangentkit.compute.contents import architecture_digest
 from tangentkit.core.batches import describe
 from tangentkit.core.errors import InputError, ModelError
 from tangentkit.core.fingerprints import fingerprint
@@ -69,7 +70,7 @@ class Trace:
         values = {name: value for name, value in state.items() if not value.is_meta}
         return {
             "graph": fingerprint(str(self.graph)),
-            "modules": fingerprint(str(self.model)),
+            "modules": architecture_digest(self.model),
             "values": fingerprint([sorted(values), [values[name] for name in sorted(values)]]),
             "trained": [name for name, p in self.model.named_parameters() if p.requires_grad],
         }
