@@ -15,10 +15,12 @@ from tangentkit.core.errors import InputError
 from tangentkit.infinite.dual import Dual, Sides, widened
 from tangentkit.infinite.pointwise_pieces import Pieces
 from tangentkit.infinite.pointwise_table import Region, Table, region_of, signed, tabulate
-from tangentkit.infinite.quadrature import angle_between, refined, refined_line
+from tangentkit.infinite.quadrature import angle_between, on_rays, refined, refined_line
 
 FEW = 256
 """Up to so many entries are integrated one by one: a table would cost more."""
+FEW_WITH_KINKS, AS_GOOD = 32, 1e-8
+"""The same for kinks elsewhere than at 0, and the error of a table that is then as good as quadrature."""
 ALARM = 1e-5
 """Estimated relative error above which a table warns."""
 NARROW = 1e-3
@@ -77,7 +79,7 @@ class Pointwise(Dual):
         if torch.is_grad_enabled() and (xx.requires_grad or xy.requires_grad or yy.requires_grad):
             pieces = self._table(xx, yy, single=False).pieces if xy.numel() else None
             return _with_pieces(pieces, _Recorded.apply(self, xx, xy, yy), xx, xy, yy)  # pyright: ignore
-        if 0 < xy.numel() <= FEW:
+        if xy.numel() and self._integrates(xx, yy, xy.numel()):
             kernel, derivative = refined(self._functions, xx, xy, yy, kinks=self.kinks).values
             return kernel, derivative
         if xy.numel() == 0:
@@ -111,9 +113,15 @@ class Pointwise(Dual):
     def sides(self, xx: Tensor, yy: Tensor) -> Sides:
         """What the table needs to know of each variance, unless there are few, or gradients are wanted."""
         watched = torch.is_grad_enabled() and (xx.requires_grad or yy.requires_grad)
-        if watched or xx.numel() * yy.numel() <= FEW:
+        if watched or self._integrates(xx, yy, xx.numel() * yy.numel()):
             return super().sides(xx, yy)
         return self._tabulated(xx, yy)
+
+    def _integrates(self, xx: Tensor, yy: Tensor, entries: int) -> bool:
+        """Whether so few entries are better integrated one by one; kinks elsewhere than at 0 make that slow."""
+        if entries > FEW or on_rays(self.kinks):
+            return entries <= FEW
+        return entries <= FEW_WITH_KINKS or _built(self, region_of(xx, yy), 0.0).error > AS_GOOD
 
     def _table(self, xx: Tensor, yy: Tensor, *, single: bool = True) -> Table:
         # In float32 a table as fine as in float64 would only cost time.
@@ -225,8 +233,13 @@ class _Recorded(torch.autograd.Function):
 
 
 @lru_cache(maxsize=256)
+def _built(dual: Pointwise, region: Region, least: float) -> Table:
+    return tabulate(dual._functions, region, kinks=dual.kinks, least=least)
+
+
+@lru_cache(maxsize=256)
 def _table(dual: Pointwise, region: Region, least: float) -> Table:
-    table = tabulate(dual._functions, region, kinks=dual.kinks, least=least)
+    table = _built(dual, region, least)
     if table.error > ALARM:
         warnings.warn(
             f"the dual of {dual.name} has an estimated relative error of {table.error:.0e}: "

@@ -237,7 +237,7 @@ def _tabulate_rest(functions: Functions, region: Region, kinks: Sequence[float],
     table = replace(_fitted(_Rest(functions, pieces, kinks), region, tolerance, *most), pieces=pieces)
 
     angles, ratios = (torch.tensor(values, dtype=torch.float64) for values in HARD)
-    xx = region.variances(4)[0][[1, 2], None, None]
+    xx = region.variances(4)[0][[0, 1, 2], None, None]
     least_variance, most_variance = (math.expm1(s) ** 2 for s in (region.low, region.high))
     yy = (xx * ratios.square()[:, None]).clamp(least_variance, most_variance)
     xy = torch.cos(angles) * xx.sqrt() * yy.sqrt()
@@ -249,7 +249,7 @@ def _tabulate_rest(functions: Functions, region: Region, kinks: Sequence[float],
         float((rest + (piece - value) / norm(*squares)).abs().max())
         for (rest, piece, squares), value in zip(parts, direct.values, strict=True)
     ]
-    return replace(table, error=direct.worst + 2 * max(misses))
+    return replace(table, error=direct.worst + 4 * max(misses))
 
 
 def _pieces(functions: Functions, region: Region, kinks: Sequence[float]) -> Pieces:

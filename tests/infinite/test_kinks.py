@@ -1,0 +1,168 @@
+"""Functions with kinks anywhere, and inputs of all lengths: tables of what remains without the pieces at the kinks."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn import functional as F
+
+from tangentkit.infinite import InfiniteKernel, Pointwise
+from tangentkit.infinite.duals import PiecewiseLinear, dual_of
+from tangentkit.infinite.gaussian_path import std_of
+from tangentkit.infinite.hermite import hermite_coefficients
+from tangentkit.infinite.pointwise_pieces import moments, pieces_of
+from tangentkit.infinite.quadrature import expectations, norm, refined, refined_line
+
+FUNCTIONS = {
+    "hardswish": dual_of("hardswish"),
+    "hardshrink": dual_of("hardshrink"),
+    "threshold": dual_of(nn.Threshold(0.7, 0.2)),
+    "hardtanh": Pointwise(F.hardtanh, (-1, 1)),
+    "square of a relu": Pointwise(lambda u: F.relu(u - 1) ** 2, (1,)),
+    "elu": Pointwise(lambda u: F.elu(u - 0.5), (0.5,)),
+    "elu with a corner": Pointwise(lambda u: F.elu(u + 0.5, 0.3), (-0.5,)),
+    "gated, and a kink at 0": Pointwise(lambda u: torch.tanh(u) * F.relu(u + 0.5) + 0.3 * u.abs(), (-0.5, 0)),
+}
+
+
+def unequal(n: int = 24, low: float = 0.5, high: float = 1.8):
+    """xx (n, 1), xy (n, n), yy (1, n): stds that nearly agree beside others, and small, large and any angles."""
+    generator = torch.Generator().manual_seed(0)
+    u = low + (high - low) * torch.rand(n, generator=generator, dtype=torch.float64)
+    v = u * (1 + 0.03 * torch.randn(n, generator=generator, dtype=torch.float64))
+    theta = torch.rand(n, n, generator=generator, dtype=torch.float64) * torch.pi
+    theta[: n // 2] *= 0.03
+    theta[0] = 0
+    return u.square()[:, None], torch.cos(theta) * u[:, None] * v, v.square()[None]
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_tables_agree_with_quadrature_and_with_their_statement(name):
+    dual = FUNCTIONS[name]
+    xx, xy, yy = unequal()
+    stated = dual._table(xx, yy).error
+    assert stated < 1e-6
+    # Every fifth entry near the diagonal, where the stds nearly agree.
+    i = torch.arange(0, 24, 2)
+    x, y, between = xx[i, 0], yy[0, i], xy[i, i]
+    direct = refined(dual._functions, x, between, y, kinks=dual.kinks, tolerance=1e-9)
+    norms = zip(*(refined_line(dual._functions, v, kinks=dual.kinks) for v in (x, y)), strict=True)
+    for found, rule, squares in zip(dual.both(xx, xy, yy), direct.values, norms, strict=True):
+        assert float(((found[i, i] - rule).abs() / norm(*squares)).max()) <= stated + direct.worst
+
+
+def test_a_table_is_the_closed_form_of_a_piecewise_linear_function():
+    kinks, slopes = (-1.2, 0.0, 0.4, 2.0), (0.1, 1.0, -0.5, 0.3, 1.0)
+    exact = PiecewiseLinear(kinks, slopes, 0.2)
+    dual = Pointwise(lambda u: exact._functions(u)[0], kinks)
+    # The heights of lines that torch looks up have no gradient; slopes are what is looked up for them.
+    for found, right in zip(dual.both(*unequal()), exact.both(*unequal()), strict=True):
+        torch.testing.assert_close(found, right, rtol=0, atol=1e-8)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    kink=st.floats(0, 3),
+    other=st.floats(0, 3),
+    a=st.floats(0.05, 4.0),
+    b=st.floats(0.05, 4.0),
+    rho=st.one_of(st.floats(-1, 1), st.sampled_from([1.0, -1.0])),
+)
+def test_moments_beyond_kinks_obey_their_laws(kink, other, a, b, rho):
+    xx, xy, yy = (torch.tensor(value, dtype=torch.float64) for value in (a, rho * (a * b) ** 0.5, b))
+    found = moments(kink, other, xx, xy, yy, shape=(3, 3))
+    swapped = moments(other, kink, yy, xy, xx, shape=(3, 3))
+    scale = 1 + float(std_of(xx) * std_of(yy)) ** 2
+    for i, j in found:
+        assert float(found[i, j]) == pytest.approx(float(swapped[j, i]), abs=1e-7 * scale)
+        assert float(found[i, j]) >= -1e-7 * scale
+    below = float(torch.special.ndtr(-kink / xx.sqrt()))
+    assert float(found[0, 0]) <= below + 1e-8
+
+
+def test_the_dual_of_pieces_is_their_expectation():
+    pieces = pieces_of(
+        lambda u: F.relu(u - 1) ** 2 + F.relu(u) - F.relu(-0.3 - u) ** 3, kinks=(-0.3, 0.0, 1.0), order=4
+    )
+    assert [len(piece.coefficients) for piece in pieces.pieces] == [4, 2, 3]
+    xx, xy, yy = (x.squeeze() for x in unequal(6))
+    found = pieces.both(xx, xy.diagonal(), yy)
+    rule = expectations(pieces, xx, xy.diagonal(), yy, kinks=(-0.3, 1.0), nodes=81)
+    for value, right in zip(found, rule, strict=True):
+        torch.testing.assert_close(value, right, rtol=0, atol=1e-8)
+
+
+def test_pieces_take_the_jumps_of_derivatives_out():
+    def function(u):
+        return torch.where(u > 0.4, torch.sin(3 * u), u.exp())
+
+    pieces = pieces_of(function, kinks=(0.4,), order=3)
+    gap = torch.tensor([0.4 - 1e-3, 0.4 + 1e-3], dtype=torch.float64)
+    # What remains has no jump in its first three derivatives: third differences across the kink stay bounded.
+    h = 1e-3
+    u = 0.4 + h * torch.arange(-4.5, 5, dtype=torch.float64)
+    rest = function(u) - pieces(u)[0]
+    third = rest.diff(n=3) / h**3
+    assert (function(gap) - pieces(gap)[0]).diff().abs() < 1e-2
+    assert third.max() - third.min() < 100 * h * 10
+    raw = function(u).diff(n=3) / h**3
+    assert raw.abs().max() > 1e3 * third.abs().max()
+
+
+def test_hermite_coefficients_obey_parsevals_identity():
+    std = torch.tensor([0.3, 1.0, 2.5], dtype=torch.float64)
+    found = hermite_coefficients(lambda u: (F.relu(u - 1) ** 2, torch.sin(u)), std, kinks=(1.0,), count=600)
+    squares = refined_line(lambda u: (F.relu(u - 1) ** 2, torch.sin(u)), std.square(), kinks=(1.0,))
+    for a, square in zip(found, squares, strict=True):
+        torch.testing.assert_close(a.square().sum(0), square, rtol=1e-5, atol=0)
+
+
+@pytest.mark.parametrize("name", ["hardswish", "elu"])
+def test_gradients(name):
+    dual = FUNCTIONS[name]
+    x = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+
+    def kernel(x):
+        k = x @ x.T / 5 + 0.1 * torch.eye(3, dtype=x.dtype)
+        return dual.both(k.diagonal()[:, None], k, k.diagonal()[None])[0]
+
+    assert torch.autograd.gradcheck(kernel, x.clone().requires_grad_(), eps=1e-5, atol=1e-6)
+    x[1], x[2] = x[0], 0
+    x.requires_grad_()
+    k = x @ x.T
+    for value in dual.both(k.diagonal()[:, None], k, k.diagonal()[None]):
+        assert torch.autograd.grad(value.sum(), x, retain_graph=True)[0].isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+def test_convolutions_over_positions(dtype):
+    """A kink that is written with a table is the kink in closed form, position by position."""
+
+    class Clipped(nn.Module):
+        def __init__(self, dual):
+            super().__init__()
+            self.dual = dual
+
+        def forward(self, u):
+            return F.hardtanh(u)
+
+    def kernel(dual):
+        return InfiniteKernel(
+            nn.Sequential(
+                nn.Conv2d(2, 8, 3, padding=1),
+                Clipped(dual),
+                nn.AdaptiveAvgPool2d(1),
+                nn.Flatten(),
+                nn.Linear(8, 1),
+            ),
+            w_std=1.4,
+            b_std=0.2,
+        )
+
+    x = torch.randn(4, 2, 5, 4, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
+    x[1] = x[0]
+    exact, found = kernel(dual_of("hardtanh"))(x), kernel(FUNCTIONS["hardtanh"])(x.to(dtype))
+    assert found.dtype == dtype
+    tolerance = 1e-8 if dtype == torch.float64 else 3e-6
+    torch.testing.assert_close(found.double(), exact, rtol=tolerance, atol=0)
