@@ -64,7 +64,7 @@ def force(monkeypatch, route):
 
 def small_blocks(monkeypatch):
     monkeypatch.setattr(contraction, "LONGEST_SUM", 7)
-    monkeypatch.setattr(engine.Blocks, "within", lambda _budget, _item: blocks.Blocks(11, 40, 60))
+    monkeypatch.setattr(engine.Blocks, "within", lambda _budget, _item, _samples: blocks.Blocks(11, 40, 60))
 
 
 def check(name, outputs=("trace", "full")):

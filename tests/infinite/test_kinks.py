@@ -1,4 +1,4 @@
-"""Functions with kinks anywhere, and inputs of all lengths: tables of what remains without the pieces at the kinks."""
+"""Functions with kinks anywhere and inputs of all lengths: tables of what remains without the pieces at kinks."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def test_tables_agree_with_quadrature_and_with_their_statement(name):
     xx, xy, yy = unequal()
     stated = dual._table(xx, yy).error
     assert stated < 1e-6
-    # Every fifth entry near the diagonal, where the stds nearly agree.
+    # On the diagonal the stds nearly agree, which is where kinks meet.
     i = torch.arange(0, 24, 2)
     x, y, between = xx[i, 0], yy[0, i], xy[i, i]
     direct = refined(dual._functions, x, between, y, kinks=dual.kinks, tolerance=1e-9)
@@ -56,9 +56,22 @@ def test_a_table_is_the_closed_form_of_a_piecewise_linear_function():
     kinks, slopes = (-1.2, 0.0, 0.4, 2.0), (0.1, 1.0, -0.5, 0.3, 1.0)
     exact = PiecewiseLinear(kinks, slopes, 0.2)
     dual = Pointwise(lambda u: exact._functions(u)[0], kinks)
-    # The heights of lines that torch looks up have no gradient; slopes are what is looked up for them.
     for found, right in zip(dual.both(*unequal()), exact.both(*unequal()), strict=True):
         torch.testing.assert_close(found, right, rtol=0, atol=1e-8)
+
+
+@pytest.mark.parametrize("apart", [0.0, 1e-9, 1e-5, 1e-3, 7e-3, 0.05, 0.4])
+@pytest.mark.parametrize("narrow", [0.0, 1e-6, 1e-3, 0.03])
+def test_kinks_that_nearly_meet(apart, narrow):
+    """At correlation 1 it is known: u > κ and v > λ mean that z exceeds both; nearby nothing may jump."""
+    xx, yy = (torch.tensor(value, dtype=torch.float64) for value in (1.5**2, (1.5 * (1 + apart)) ** 2))
+    xy = torch.cos(torch.tensor(narrow, dtype=torch.float64)) * (xx * yy).sqrt()
+    found = moments(0.5, 0.5, xx, xy, yy, shape=(1, 1))[0, 0]
+    if narrow == 0:
+        expected = torch.special.ndtr(-torch.maximum(0.5 / xx.sqrt(), 0.5 / yy.sqrt()))
+    else:
+        expected = expectations(lambda u: ((u > 0.5).to(u),), xx, xy, yy, kinks=(0.5,), nodes=81)[0]
+    assert float(found) == pytest.approx(float(expected), abs=3e-8 if narrow == 0 else 1e-9)
 
 
 @settings(max_examples=25, deadline=None)
@@ -90,7 +103,7 @@ def test_the_dual_of_pieces_is_their_expectation():
     found = pieces.both(xx, xy.diagonal(), yy)
     rule = expectations(pieces, xx, xy.diagonal(), yy, kinks=(-0.3, 1.0), nodes=81)
     for value, right in zip(found, rule, strict=True):
-        torch.testing.assert_close(value, right, rtol=0, atol=1e-8)
+        torch.testing.assert_close(value, right, rtol=1e-8, atol=1e-9)
 
 
 def test_pieces_take_the_jumps_of_derivatives_out():

@@ -89,8 +89,8 @@ def batching(foot: Footprint, work: Work, budget: int, item: int) -> Batching:
     Raises:
         BudgetError: not even one pair of samples fits.
     """
-    blocks = Blocks.within(budget, item).bytes(item)
-    left = budget - blocks
+    larger, least = max(work.n, work.m), work.copies
+    left = budget - Blocks.within(budget, item, larger).bytes(item)
 
     def sample(directions: int) -> float:
         return foot.saved + directions * foot.kept + 1
@@ -107,7 +107,6 @@ def batching(foot: Footprint, work: Work, budget: int, item: int) -> Batching:
         most = (left - together(directions) * passing(directions)) / sample(directions)
         return min(work.n, int(most)) if work.symmetric and work.n <= most else min(larger, int(most / 2))
 
-    larger, least = max(work.n, work.m), work.copies
     if samples(least) < 1:
         raise BudgetError(
             "one pair of samples does not fit the memory budget",

@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Self
 
+BUILT_PER_SAMPLE = 2**18
+"""Entries of the buffer for each sample, where the budget has room."""
 LONGEST_SUM = 2**16
 """Columns of one matrix product. One float32 product over 11M columns loses three digits; blocks do not."""
 
@@ -24,11 +26,18 @@ class Blocks:
         return item * (4 * self.pieces + 4 * self.pairs + self.built)
 
     @classmethod
-    def within(cls, budget: int, item: int) -> Self:
-        """The usual blocks, or smaller ones that take no more than a third of a small budget."""
+    def within(cls, budget: int, item: int, samples: int) -> Self:
+        """The usual blocks, or smaller ones that take no more than a third of a small budget.
+
+        Inputs are unfolded anew for every block of gradients: with many samples the buffer grows, so that a layer is
+        built in no more blocks than with few.
+        """
         usual = cls()
         share = min(1.0, budget / (3 * usual.bytes(item)))
-        return cls(*(max(1, int(size * share)) for size in (usual.pieces, usual.pairs, usual.built)))
+        pieces, pairs, built = (
+            max(1, int(size * share)) for size in (usual.pieces, usual.pairs, usual.built)
+        )
+        return cls(pieces, pairs, max(built, min(BUILT_PER_SAMPLE * samples, budget // (16 * item))))
 
 
 def row_block(n: int) -> int:

@@ -91,7 +91,7 @@ class Engine:
             layer: (sizes[layer.weight], cheapest(layer, sizes[layer.weight], work, self._item))
             for layer in structure.layers
         }
-        blocks = Blocks.within(self.budget, self._item)
+        blocks = Blocks.within(self.budget, self._item, max(x.n, y.n))
         built = [
             z for layer, (z, c) in costs.items() if c.route == "gradient" and not is_written(layer, z, c)
         ]

@@ -54,7 +54,7 @@ def path(end: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """|sin t|, cos t and dt along the way from t = 0 to where tan(π/4 - |t|/2) = end."""
     start, stop = torch.asinh(end / NEAR), math.asinh(1 / NEAR)
     length = stop - start
-    for node, weight in zip(*_legendre(NODES if end.dtype == torch.float64 else FEWER), strict=True):
+    for node, weight in zip(*legendre(NODES if end.dtype == torch.float64 else FEWER), strict=True):
         growth = torch.exp(start + length * node)
         w, dw = (growth - 1 / growth) * (NEAR / 2), (growth + 1 / growth) * (NEAR / 2) * length * weight
         inverse = 1 / (1 + w * w)
@@ -63,6 +63,7 @@ def path(end: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
 
 
 @cache
-def _legendre(nodes: int) -> tuple[list[float], list[float]]:
+def legendre(nodes: int) -> tuple[list[float], list[float]]:
+    """Nodes and weights of the Gauss-Legendre rule on [0, 1]."""
     x, w = np.polynomial.legendre.leggauss(nodes)
     return ((x + 1) / 2).tolist(), (w / 2).tolist()

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.infinite.dual import widened
-from tangentkit.infinite.gaussian_path import end_of_path, path, place_of, remaining, std_of
+from tangentkit.infinite.gaussian_path import NODES, end_of_path, legendre, place_of, remaining, std_of
 
 ENTRIES = 2**15
 """Entries whose moments are computed at a time: a few dozen tensors of them stay in the cache."""
@@ -145,9 +145,12 @@ def moments(
     along_x, along_y = xy / std_x.clamp(min=tiny), xy / std_y.clamp(min=tiny)
     # std times density, of u at κ and of v at λ; then the moments of one where the other is at its kink.
     density_x, density_y = _density(k), _density(l)
-    of_v = _moments_on_line(along_x * k - other, remaining(xx, xy, yy), shape[1])
-    of_u = _moments_on_line(along_y * l - kink, remaining(yy, xy, xx), shape[0])
-    found = {(0, 0): _beyond_both(k, l, xx, xy, yy)}
+    sign = torch.ones_like(xy).masked_fill(xy < 0, -1.0)
+    _, end = end_of_path(xx, sign * xy, yy)
+    at_v, at_u = _places(sign * k, l, end), _places(sign * l, k, end)
+    of_v = _moments_on_line(along_x * k - other, at_v, remaining(xx, xy, yy), shape[1])
+    of_u = _moments_on_line(along_y * l - kink, at_u, remaining(yy, xy, xx), shape[0])
+    found = {(0, 0): _beyond_both(k, l, sign, end)}
     for b in range(1, shape[1]):
         found[0, b] = -other * found[0, b - 1] + along_x * density_x * of_v[b - 1]
         found[0, b] = found[0, b] + (
@@ -161,25 +164,54 @@ def moments(
     return found
 
 
-def _beyond_both(k: Tensor, l: Tensor, xx: Tensor, xy: Tensor, yy: Tensor) -> Tensor:  # noqa: E741
-    """P(u > κ, v > λ), the kinks in standard deviations."""
-    sign = torch.ones_like(xy).masked_fill(xy < 0, -1.0)
-    _, end = end_of_path(xx, sign * xy, yy)
-    # Q = apart / (2 cos² t) + along / (1 + |sin t|) loses nothing as |sin t| -> 1.
+def _places(k: Tensor, l: Tensor, end: Tensor) -> Tensor:  # noqa: E741
+    """(ρ k - l) / sqrt(1 - ρ²) for ρ >= 0, given (1 - ρ) / sqrt(1 - ρ²).
+
+    At ρ = 1 it and its mirror image, k and l exchanged, are exactly opposite: where v is all on one side of its
+    kink, u is all on the other, and where k = l both are half and half. Rounding of ρ k - l would decide otherwise.
+    """
+    apart = k - l
+    steep = torch.where(end > 0, (1 + end * end) / (2 * torch.where(end > 0, end, 1)), math.inf)
+    return torch.where(apart == 0, 0, apart * steep.nan_to_num()).clamp(-40, 40) - k * end
+
+
+def _beyond_both(k: Tensor, l: Tensor, sign: Tensor, end: Tensor) -> Tensor:  # noqa: E741
+    """P(u > κ, v > λ), the kinks in standard deviations, the correlation as its sign and the end of its path.
+
+    With ± the sign of the correlation, c = (k ∓ l)²/8 and b = (k ± l)²/8, the density along the path is, in w,
+
+        exp(-Q) dt = 2 exp(-2c ∓ k l/2) exp(-c/w²) exp(-b w²) / (1 + w²) dw.
+
+    Of the last two factors the terms up to w⁴ are integrated in closed form: exp(-c/w²) is a thin layer at w = 0
+    for kinks that nearly meet, of which a rule would see too little, and the rest vanishes there.
+    """
     along = sign * (k * l)
-    apart = k * k + l * l - 2 * along
-    mass = torch.zeros_like(xy)
-    for sine, cosine, weight in path(end):
-        mass = mass + weight * torch.exp(-apart / (2 * cosine * cosine) - along / (1 + sine))
-    return torch.special.ndtr(-k) * torch.special.ndtr(-l) + sign * mass / (2 * math.pi)
+    c = (k - sign * l).square() / 8
+    b = c + along / 2
+    taylor = 1.0, -(b + 1), b * b / 2 + b + 1
+    below, above = _layer(c, end), _layer(c, torch.ones_like(end))
+    mass = sum(t * (high - low) for t, low, high in zip(taylor, below, above, strict=True))
+    for node, weight in zip(*legendre(NODES), strict=True):
+        w2 = (end + (1 - end) * node).square()
+        smooth = torch.exp(-b * w2) / (1 + w2) - (taylor[0] + w2 * (taylor[1] + w2 * taylor[2]))
+        mass = mass + weight * (1 - end) * torch.exp(-c / w2) * smooth
+    mass = mass * torch.exp(-2 * c - along / 2) / math.pi
+    return torch.special.ndtr(-k) * torch.special.ndtr(-l) + sign * mass
 
 
-def _moments_on_line(mean: Tensor, variance: Tensor, count: int) -> list[Tensor]:
-    """E[max(z, 0)^j] of a Gaussian z for j < count; without variance 0^0 is 1/2."""
-    std = std_of(variance)
-    place = torch.where(std > 0, mean / torch.where(std > 0, std, 1), mean.sign() * math.inf)
-    place = torch.where(mean == 0, 0, place).clamp(-40, 40)
-    found = [torch.special.ndtr(place), mean * torch.special.ndtr(place) + std * _density(place)]
+def _layer(c: Tensor, w: Tensor) -> list[Tensor]:
+    """∫ w^j exp(-c/w²) dw from 0 for j = 0, 2, 4."""
+    w = w.clamp(min=torch.finfo(w.dtype).tiny ** 0.25)
+    height = torch.exp(-c / (w * w))
+    found = [w * height - math.sqrt(math.pi) * std_of(c) * torch.special.erfc(std_of(c) / w)]
+    for j in (2, 4):
+        found.append((w ** (j + 1) * height - 2 * c * found[-1]) / (j + 1))
+    return found
+
+
+def _moments_on_line(mean: Tensor, place: Tensor, variance: Tensor, count: int) -> list[Tensor]:
+    """E[max(z, 0)^j] of a Gaussian z for j < count, given also its mean in standard deviations."""
+    found = [torch.special.ndtr(place), mean * torch.special.ndtr(place) + std_of(variance) * _density(place)]
     for j in range(2, count):
         found.append(mean * found[-1] + (j - 1) * variance * found[-2])
     return found[:count]

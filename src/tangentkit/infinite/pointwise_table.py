@@ -49,7 +49,7 @@ ORDER, LARGEST = 5, 1e3
 """Derivatives whose jumps are taken out, and how much larger than the function the pieces may be that do it."""
 DEGREES = 1024
 """Hermite coefficients of what remains: as smooth as that is, they fall like n^(-15/4)."""
-HARD = (0.01, 0.1, 3.1), (1.03, 2.0)
+HARD = (0.0, 0.1, 3.1), (1.0, 1.03, 2.0)
 """Angles, and ratios of stds, where a table without the pieces is compared with quadrature."""
 
 
