@@ -53,7 +53,7 @@ def test_tables_agree_with_quadrature_and_with_their_statement(name):
 
 
 def test_a_table_is_the_closed_form_of_a_piecewise_linear_function():
-    kinks, slopes = (-1.2, 0.0, 0.4, 2.0), (0.1, 1.0, -0.5, 0.3, 1.0)
+    kinks, slopes = (-1.2, 0.0, 2.0), (0.1, 1.0, -0.5, 1.0)
     exact = PiecewiseLinear(kinks, slopes, 0.2)
     dual = Pointwise(lambda u: exact._functions(u)[0], kinks)
     for found, right in zip(dual.both(*unequal()), exact.both(*unequal()), strict=True):

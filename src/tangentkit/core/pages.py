@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-LARGE = 2**23
-"""Bytes from which it pays: what is smaller the allocator has often had before, and gives without a fault."""
+LARGE = 2**22
+"""Bytes from which numpy asks for huge pages."""
 LINE = 64
 """Bytes of a cache line, at which tensors begin."""
 DTYPES = {torch.float32: np.float32, torch.float64: np.float64}

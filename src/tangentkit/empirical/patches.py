@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from torch import Tensor
 from torch.nn import functional as F
 
+from tangentkit.core.pages import empty
+
 
 @dataclass(frozen=True)
 class Convolution:
@@ -47,4 +49,7 @@ def patches(x: Tensor, geometry: Convolution, positions: tuple[int, ...]) -> Ten
         *(step * stride for step, stride in zip(steps, geometry.stride, strict=True)),
     )
     rank = len(geometry.kernel)
-    return padded.as_strided(sizes, strides).contiguous().flatten(2, 1 + rank).flatten(3)
+    # Blocks of some megabytes, one after the other: the allocator may give fresh memory every time, and filling small
+    # pages takes ten times as long as the copy.
+    out = empty(x, *sizes).copy_(padded.as_strided(sizes, strides))
+    return out.flatten(2, 1 + rank).flatten(3)
