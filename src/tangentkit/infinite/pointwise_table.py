@@ -35,10 +35,13 @@ from tangentkit.infinite.quadrature import (
     refined_line,
 )
 
-FINE, ANYWHERE, SPLIT = (1e-10, 180, 257, 65), (1e-9, 180, 257, 1), (1e-8, 122, 129, 65)
+FINE, ANYWHERE = (1e-10, 180, 257, 65), (1e-9, 180, 257, 1)
+SPLIT, COARSE, DOUBTFUL = (1e-8, 122, 129, 65), (1e-6, 54, 65, 17), 1e-6
 """What a table aims at relative to sqrt(E[φ(u)²] E[φ(v)²]), and its most nodes, points in θ and in each std.
 
-The others hold for kinks elsewhere than at 0: for single variances, and for many without the pieces at the kinks."""
+All but the first hold for kinks elsewhere than at 0: for single variances, and for many without the pieces at the
+kinks. If the error is then doubtful, as where stds of tens of kinks make the pieces far larger than the function, the
+whole is tried: every pair of variances needs nodes of its own, and a finer table would take minutes."""
 ANGLES, STDS = 17, 9
 """Chebyshev points to begin with."""
 ROOTS = 33
@@ -206,13 +209,24 @@ def tabulate(
         kinks: of the functions.
         least: errors below this do not matter, where numbers have fewer digits.
     """
-    make = _tabulate_whole if region.single or on_rays(kinks) else _tabulate_rest
-    table = make(functions, region, kinks, least)
+    if region.single or on_rays(kinks):
+        table = _tabulate_whole(functions, region, kinks, least, FINE if on_rays(kinks) else ANYWHERE)
+    else:
+        table = _tabulate_rest(functions, region, kinks, least)
+        if table.error > DOUBTFUL:
+            whole = _tabulate_whole(functions, region, kinks, least, COARSE)
+            table = min(table, whole, key=lambda table: table.error)
     return replace(table, roots=_roots(functions, region, kinks))
 
 
-def _tabulate_whole(functions: Functions, region: Region, kinks: Sequence[float], least: float) -> Table:
-    aim, most_nodes, *most = FINE if on_rays(kinks) else ANYWHERE
+def _tabulate_whole(
+    functions: Functions,
+    region: Region,
+    kinks: Sequence[float],
+    least: float,
+    limits: tuple[float, int, int, int],
+) -> Table:
+    aim, most_nodes, *most = limits
     tolerance = max(aim, least)
     left, right = region.variances(3)
     probes = torch.tensor(PROBES, dtype=torch.float64)
