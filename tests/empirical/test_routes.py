@@ -9,6 +9,7 @@ from cases import CASES, expected, gap, jacobians
 from tangentkit.core import BudgetError
 from tangentkit.empirical import blocks, contraction, costs, engine, generic, knowledge, plan
 from tangentkit.empirical.batching import Batching
+from tangentkit.empirical.rules import Matrix
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*do not reach the output")]
 
@@ -190,3 +191,18 @@ def test_small_budgets_are_kept_and_right(name, outputs):
     kernel, tiles = CASES[name].kernel(outputs, memory=memory), (3, 3) if outputs == "trace" else (3, 1, 3, 1)
     assert gap(kernel(x, y), expected(name, outputs, symmetric=False).tile(tiles)) <= 1e-10
     assert gap(kernel(x), expected(name, outputs, symmetric=True).tile(tiles)) <= 1e-10
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", MATRIX)
+def test_some_columns_of_the_inputs_are_those_of_all(name):
+    case = CASES[name]
+    kernel, (x, _) = case.kernel(), case.batches()
+    recording = kernel._knowledge.record(x, kernel._knowledge.of(x))
+    sites = [site for site in recording.sites.values() if isinstance(site, Matrix)]
+    assert sites
+    for site in sites:
+        whole = site.inputs(slice(1, 3)).detach()
+        p = whole.shape[-1]
+        for columns in (slice(0, 1), slice(p // 3, p // 2 + 1), slice(p - 1, p), slice(None), slice(2, None)):
+            assert torch.equal(site.part(slice(1, 3), columns).detach(), whole[..., columns])

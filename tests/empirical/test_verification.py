@@ -64,7 +64,17 @@ def of_another_shape(site):
     return Vector(lambda g: g.sum(0, keepdim=True))
 
 
-@pytest.mark.parametrize("wrong", [scaled, shifted, raising, raising_later, of_another_shape])
+def wrong_in_parts(site):
+    """Right as a whole, wrong where some columns are asked for."""
+    right = products.addmm(site)
+    if isinstance(right, Vector):
+        return right
+    return Matrix(
+        right.inputs, right.outgoing, right.transposed, lambda s, columns: 2 * right.inputs(s)[..., columns]
+    )
+
+
+@pytest.mark.parametrize("wrong", [scaled, shifted, raising, raising_later, of_another_shape, wrong_in_parts])
 @pytest.mark.parametrize("name", ["mlp", "linear over tokens", "tied weights"])
 def test_a_wrong_rule_is_caught_and_replaced_by_the_generic_route(name, wrong, monkeypatch, forgetful):
     monkeypatch.setitem(rules.RULES, "AddmmBackward0", wrong)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tangentkit.core.errors import BudgetError
 from tangentkit.core.memory import format_bytes
-from tangentkit.empirical.blocks import Blocks
+from tangentkit.empirical.blocks import Blocks, even
 from tangentkit.empirical.costs import Size, Work
 from tangentkit.empirical.recording import Recording
 
@@ -78,9 +78,9 @@ def _value(node: object, name: str) -> object:
 def buffer_entries(sizes: Sequence[Size], work: Work, blocks: Blocks) -> int:
     """Entries of the buffer in which gradients are built: no more than the largest layer needs."""
     largest = max((z.h * z.q * z.p for z in sizes), default=0)
-    one_row = max((z.p for z in sizes), default=0)
+    one_column = max((z.q for z in sizes), default=0)
     each = work.samples * work.r
-    return max(min(blocks.built, each * largest), each * one_row)
+    return max(min(blocks.built, each * largest), each * one_column)
 
 
 def batching(foot: Footprint, work: Work, budget: int, item: int) -> Batching:
@@ -115,19 +115,14 @@ def batching(foot: Footprint, work: Work, budget: int, item: int) -> Batching:
             hint="memory=..., fewer params=, or outputs other than 'full'",
         )
     directions, chosen = least, samples(least)
-    # More directions at once make larger products, but beyond what the forward pass keeps anyway they gain little.
-    modest = max(GROUP_BYTES, chosen * foot.saved)
+    # More directions at once make larger products, and inputs are unfolded for fewer groups of them; but beyond twice
+    # what the forward pass keeps anyway they gain little.
+    modest = max(GROUP_BYTES, 2 * chosen * foot.saved)
     while (
         directions < work.r
         and samples(directions + 1) >= chosen
         and (directions + 1) * chosen * foot.kept <= modest
     ):
         directions += 1
-    chosen, directions = _even(larger, chosen), _even(work.r, directions)
-    return Batching(chosen, directions, _even(chosen, together(directions)))
-
-
-def _even(total: int, most: int) -> int:
-    # Equal parts: 10 in parts of at most 6 is 5 + 5, not 6 + 4.
-    most = min(most, total)
-    return -(-total // -(-total // most))
+    chosen, directions = even(larger, chosen), even(work.r, directions)
+    return Batching(chosen, directions, even(chosen, together(directions)))

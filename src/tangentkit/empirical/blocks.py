@@ -40,9 +40,15 @@ class Blocks:
         return cls(pieces, pairs, max(built, min(BUILT_PER_SAMPLE * samples, budget // (16 * item))))
 
 
+def even(total: int, most: int) -> int:
+    """The size of equal parts: 10 in parts of at most 6 is 5 + 5, not 6 + 4."""
+    most = min(most, total)
+    return -(-total // -(-total // most))
+
+
 def row_block(n: int) -> int:
     """Rows of a block of a symmetric product: few enough to save nearly half, enough for a fast product."""
-    return max(32, min(128, -(-n // 4)), -(-n // 16))
+    return max(32, min(64, n // 2), min(128, -(-n // 4)), -(-n // 16))
 
 
 def pair_block(n: int, rows: int) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from tangentkit.empirical.blocks import LONGEST_SUM, Blocks, pair_block, row_block
+from tangentkit.empirical.blocks import LONGEST_SUM, Blocks, even, pair_block, row_block
 from tangentkit.empirical.gathering import Gathered
 from tangentkit.empirical.side import lookup_gradients, matrix_gradients
 from tangentkit.empirical.structure import Layer
@@ -232,35 +232,40 @@ def _cross_blocks(tile: Tile, lookup: Layer, product: Layer) -> Iterator[tuple[s
 
 
 def add_gradients(tile: Tile, layer: Layer) -> None:
-    """Per-sample gradients of a weight in blocks of its rows, one matrix product a block."""
+    """Per-sample gradients of a weight in blocks of its columns, one matrix product a block."""
     p = next(tile.x.input_pieces(layer, 1))[1].shape[-1]
-    for heads, rows in _weight_blocks(tile, layer, p):
-        fx = _block_gradients(tile.x, layer, p, heads, rows, tile.buffer, tile.blocks)
+    for heads, columns in _weight_blocks(tile, layer, p):
+        fx = _block_gradients(tile.x, layer, heads, columns, tile.buffer, tile.blocks)
         rest = tile.buffer[fx.numel() :]
-        fy = fx if tile.symmetric else _block_gradients(tile.y, layer, p, heads, rows, rest, tile.blocks)
+        fy = fx if tile.symmetric else _block_gradients(tile.y, layer, heads, columns, rest, tile.blocks)
         tile.add(layer.weight, fx, fy)
 
 
 def _weight_blocks(tile: Tile, layer: Layer, p: int) -> Iterator[tuple[slice, slice]]:
+    """(heads, columns) of a weight that fit the buffer.
+
+    Blocks are cut through the columns, because inputs may have to be unfolded: so each is unfolded once.
+    """
     _, h, r, _, q = tile.x.outgoing[layer].shape
     samples = tile.x.n if tile.symmetric else tile.x.n + tile.y.n
-    columns = max(1, tile.blocks.built // (p * r * samples))
-    size = min(columns, q)
-    together = max(1, columns // q)
+    fitting = max(1, tile.blocks.built // (q * r * samples))
+    size = even(p, fitting)
+    together = max(1, fitting // p)
     for head in range(0, h, together):
-        for row in range(0, q, size):
-            yield slice(head, min(head + together, h)), slice(row, min(row + size, q))
+        for column in range(0, p, size):
+            yield slice(head, min(head + together, h)), slice(column, min(column + size, p))
 
 
 def _block_gradients(
-    side: Gathered, layer: Layer, p: int, heads: slice, rows: slice, buffer: Tensor, blocks: Blocks
+    side: Gathered, layer: Layer, heads: slice, columns: slice, buffer: Tensor, blocks: Blocks
 ) -> Tensor:
-    """(n, r, h q p) for some heads and rows, written to a buffer in pieces of samples."""
-    g = side.outgoing[layer][:, heads, :, :, rows]
+    """(n, r, h q p) for some heads and columns, written to a buffer in pieces of samples."""
+    g = side.outgoing[layer][:, heads]
     n, h, r, s, q = g.shape
+    p = columns.stop - columns.start
     out = buffer[: n * r * h * q * p].view(n, r, h, q, p)
     step = max(1, blocks.pieces // (s * max(side.outgoing[layer].shape[1] * p, h * r * q)))
-    for samples, a in side.input_pieces(layer, step):
+    for samples, a in side.input_pieces(layer, step, columns):
         matrix_gradients(g[samples], a[:, heads], out=out[samples])
     return out.flatten(2)
 

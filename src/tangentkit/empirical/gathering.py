@@ -38,13 +38,16 @@ class Gathered:
         """Number of samples."""
         return sum(recording.n for recording in self.recordings)
 
-    def input_pieces(self, layer: Layer, most: int) -> Iterator[tuple[slice, Tensor]]:
-        """(samples, a (n, h, s, p)) for at most so many samples at a time."""
+    def input_pieces(
+        self, layer: Layer, most: int, columns: slice = slice(None)
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """(samples, a (n, h, s, p)) for at most so many samples at a time, and some of the p columns."""
         start = 0
         for recording in self.recordings:
             for first in range(0, recording.n, most):
                 some = slice(first, min(first + most, recording.n))
-                yield slice(start + some.start, start + some.stop), layer_inputs(recording, layer, some)
+                a = layer_inputs(recording, layer, some, columns)
+                yield slice(start + some.start, start + some.stop), a
             start += recording.n
 
     def inputs(self, layer: Layer) -> Tensor:

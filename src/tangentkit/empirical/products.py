@@ -1,5 +1,7 @@
 """Layer rules of products: matrix products and convolutions."""
 
+import math
+
 from torch import Tensor
 
 from tangentkit.empirical.graph import MixedSamplesError, SampleAxis
@@ -112,6 +114,15 @@ def convolution(site: Site) -> Matrix | Vector:
     def unfolded(tensor: Tensor, positions: tuple[int, ...]) -> Tensor:
         return by_sample(patches(tensor, geometry, positions).unflatten(1, (groups, -1)).flatten(2, 3))
 
+    def columns(samples: slice, wanted: slice) -> Tensor:
+        # Whole channels are unfolded: those that the columns touch.
+        entries = math.prod(geometry.kernel)
+        start, stop, _ = wanted.indices(x.shape[1] // groups * entries)
+        channels = slice(start // entries, -(-stop // entries))
+        chosen = some(samples).unflatten(1, (groups, -1))[:, :, channels].flatten(1, 2)
+        first = start - channels.start * entries
+        return unfolded(chosen, positions)[..., first : first + stop - start]
+
     def some(samples: slice) -> Tensor:
         if frames == 1:
             return x[samples]
@@ -123,4 +134,6 @@ def convolution(site: Site) -> Matrix | Vector:
         positions = tuple(x.shape[2:])
         return Matrix(lambda samples: plain(some(samples)), lambda g: unfolded(g, positions), transposed=True)
     positions = tuple(node._input_metadata[0].shape[2:])
-    return Matrix(lambda samples: unfolded(some(samples), positions), plain, transposed=False)
+    return Matrix(
+        lambda samples: unfolded(some(samples), positions), plain, transposed=False, columns=columns
+    )

@@ -121,5 +121,8 @@ def _first(found: Matrix | Lookup | Vector, n: int) -> Matrix | Lookup | Vector:
     if isinstance(found, Lookup):
         return Lookup(found.indices[:n], lambda g: found.outgoing(g)[:n])
     return Matrix(
-        lambda samples: found.inputs(slice(n))[samples], lambda g: found.outgoing(g)[:n], found.transposed
+        lambda samples: found.inputs(slice(n))[samples],
+        lambda g: found.outgoing(g)[:n],
+        found.transposed,
+        lambda samples, columns: found.part(slice(n), columns)[samples],
     )

@@ -47,6 +47,14 @@ class Matrix:
     """Gradient of the node's output -> g (n, h, s, q)."""
     transposed: bool
     """Whether T is stored as (h, p, q)."""
+    columns: Callable[[slice, slice], Tensor] | None = None
+    """Samples and columns -> a[..., columns], where a is made on demand and some columns cost less than all."""
+
+    def part(self, samples: slice, columns: slice) -> Tensor:
+        """a (n, h, s, p) for some samples and some of the p columns."""
+        if self.columns is None or columns == slice(None):
+            return self.inputs(samples)[..., columns]
+        return self.columns(samples, columns)
 
 
 @dataclass(frozen=True)

@@ -89,10 +89,10 @@ class Side:
         return self.recording.outputs.new_zeros(shape)
 
 
-def layer_inputs(recording: Recording, layer: Layer, samples: slice) -> Tensor:
-    """a (n, h, s, p) of all positions of all uses, for some samples."""
+def layer_inputs(recording: Recording, layer: Layer, samples: slice, columns: slice = slice(None)) -> Tensor:
+    """a (n, h, s, p) of all positions of all uses, for some samples and some of the p columns."""
     sites = [recording.sites[use] for use in layer.uses]
-    parts = [site.inputs(samples) for site in sites if isinstance(site, Matrix)]
+    parts = [site.part(samples, columns) for site in sites if isinstance(site, Matrix)]
     return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
 
 

@@ -145,10 +145,18 @@ def _structured(side: Side, layer: Layer) -> list[tuple[str, Tensor]]:
     if layer.kind == "lookup":
         rows = side.recording.parameters[layer.weight].shape[0]
         return [(layer.weight, lookup_gradients(layer_indices(side.recording, layer), g, rows))]
-    found = [(layer.weight, matrix_gradients(g, layer_inputs(side.recording, layer, slice(None))))]
+    found = [(layer.weight, matrix_gradients(g, a)) for a in _inputs(side.recording, layer)]
     if layer.bias is not None:
         found += [(layer.bias, g.sum(3)), (layer.bias, side.vectors(layer.bias_uses))]
     return found
+
+
+def _inputs(recording: Recording, layer: Layer) -> list[Tensor]:
+    """The inputs of a layer, at once and put together from two parts of their columns."""
+    whole = layer_inputs(recording, layer, slice(None))
+    middle = whole.shape[-1] // 2
+    parts = (slice(0, middle), slice(middle, whole.shape[-1]))
+    return [whole, torch.cat([layer_inputs(recording, layer, slice(None), part) for part in parts], -1)]
 
 
 def _gram(gradients: Tensor) -> Tensor:
