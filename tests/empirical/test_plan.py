@@ -8,6 +8,7 @@ from torch import nn
 
 from cases import CASES
 from tangentkit.empirical import TangentKernel
+from tangentkit.empirical.costs import Work
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*do not reach the output")
 
@@ -125,3 +126,27 @@ def test_the_cheapest_route_is_taken():
     narrow = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1), nn.AdaptiveAvgPool2d(1), nn.Flatten()).double()
     (weight, _) = TangentKernel(narrow, 0).plan(torch.randn(20, 1, 16, 16).double()).rows
     assert weight.route == "gradient"
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("samples", [1, 3, 4, 6, 10])
+def test_tiles_cover_the_kernel(samples, symmetric):
+    """Every pair of samples once: the tiles on the diagonal count as squares, those below it twice."""
+    work = Work(10, 10 if symmetric else 7, 2, full=False, symmetric=symmetric)
+    tiles = work.tiles(samples)
+    pairs = sum(
+        times * t.n * t.m * (2 if symmetric and not t.symmetric else 1) for t, times in tiles.items()
+    )
+    assert pairs == work.n * work.m
+    assert all(max(t.n, t.m) <= samples for t in tiles)
+
+
+def test_small_budgets_cost_more_passes():
+    """Pieces of a few samples go through the model again for every tile they are part of."""
+    case = CASES["conv2d"]
+    kernels = [case.kernel(memory=memory) for memory in ("4MB", "1GB")]
+    x = torch.cat([case.batches()[0]] * 300)
+    small, large = (kernel.plan(x) for kernel in kernels)
+    assert small.batching.samples < large.batching.samples == len(x)
+    assert small.passes > 1.4 * large.passes
+    assert small.flops > large.flops

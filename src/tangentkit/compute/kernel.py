@@ -1,6 +1,7 @@
 """What a kernel is: a function of two batches that gives a matrix, and how kernels compose."""
 
 import abc
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -10,6 +11,9 @@ from torch import Tensor
 from tangentkit.compute.identity import Plain, identify
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, NumericalError
+
+Row = Callable[..., Tensor]
+"""A row of tiles: y -> k(x, y), and without y the symmetric k(x, x)."""
 
 
 class Kernel(abc.ABC):
@@ -27,6 +31,13 @@ class Kernel(abc.ABC):
     @abc.abstractmethod
     def diag(self, x: Batch) -> Tensor:
         """k(x_i, x_i) as (n,)."""
+
+    def row(self, x: Batch) -> Row:
+        """y -> k(x, y), for many y in turn: a kernel may keep what x alone needs. Without y, k(x, x).
+
+        Tiles of a Gram matrix that stand in one row ask for it.
+        """
+        return lambda y=None: self(x, y)
 
     def identity(self) -> dict[str, Plain]:
         """What the numbers depend on, in plain words: a stored Gram matrix says by it whose it is.

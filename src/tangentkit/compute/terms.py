@@ -19,6 +19,7 @@ from tangentkit.compute.kernel import (
     HasFeatures,
     Kernel,
     NormalizedKernel,
+    Row,
     ScaledKernel,
     SumKernel,
 )
@@ -52,6 +53,10 @@ class Given(Protocol):
         """A part, (n, width), for the samples of a range."""
         ...
 
+    def row(self, kernel: Kernel, where: Range) -> Row:
+        """The tiles of a kernel in the row of a range."""
+        ...
+
 
 Part = Callable[[Given, Range], Tensor]
 """Computes a part for a range."""
@@ -82,8 +87,8 @@ class Direct(Term):
     def tile(self, given: Given, rows: Range, cols: Range) -> Tensor:
         """The kernel itself."""
         with TURN:
-            x = given.samples(rows)
-            k = self.kernel(x) if rows == cols else self.kernel(x, given.samples(cols))
+            row = given.row(self.kernel, rows)
+            k = row() if rows == cols else row(given.samples(cols))
         return k.flatten(2).flatten(0, 1) if k.ndim == 4 else k
 
     def diagonal(self, given: Given, where: Range) -> Tensor:
@@ -235,3 +240,7 @@ class Fresh:
     def part(self, name: str, where: Range) -> Tensor:
         """The part, computed now."""
         return dict(self.term.parts())[name](self, where)
+
+    def row(self, kernel: Kernel, where: Range) -> Row:  # noqa: ARG002
+        """The kernel with the batch."""
+        return kernel.row(self.batch)

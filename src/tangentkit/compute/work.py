@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tangentkit.compute.cache import BoundedCache
 from tangentkit.compute.finite import check_tile, explained
-from tangentkit.compute.kernel import Kernel
+from tangentkit.compute.kernel import Kernel, Row
 from tangentkit.compute.layout import GRAM
 from tangentkit.compute.sources import Source, check_range
 from tangentkit.compute.terms import Range, Term, as_term
@@ -123,6 +123,15 @@ class Work:
         array = f"{name}-{where.side}"
         return self._cache.get((array, where.i), lambda: self.shelf.get(array, (where.i, 0)).to(self.device))
 
+    def row(self, kernel: Kernel, where: Range) -> Row:
+        """The tiles of a kernel in one row, which it may prepare; of each kernel one row at a time is kept."""
+        place, row = self._rows.get(id(kernel), (None, None))
+        if row is None or place != where:
+            self._rows.pop(id(kernel), None)  # what it kept goes first
+            row = kernel.row(self.samples(where))
+            self._rows[id(kernel)] = where, row
+        return row
+
     def __getstate__(self) -> dict:
         # What was cached stays here.
         return {field.name: getattr(self, field.name) for field in fields(self)}
@@ -134,6 +143,10 @@ class Work:
     @cached_property
     def _parts(self) -> dict:
         return dict(self._term.parts())
+
+    @cached_property
+    def _rows(self) -> dict[int, tuple[Range, Row]]:
+        return {}
 
     @cached_property
     def _cache(self) -> BoundedCache:

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -41,6 +41,21 @@ class Batching:
     directions: int
     passing: int
     """Samples that go through the model together."""
+
+    def tile(self, work: Work) -> Work:
+        """The tile by which routes are chosen: the one that occurs most."""
+        n, m = min(work.n, self.samples), min(work.m, self.samples)
+        return replace(work, n=n, m=m, r=self.directions, symmetric=work.symmetric and n == work.n)
+
+    def passes(self, work: Work) -> tuple[int, int]:
+        """Samples that go forward, and samples that go backward in each direction.
+
+        The left side of a row of tiles goes forward once, and backward once if all directions go together.
+        """
+        tiles = work.tiles(self.samples)
+        right = sum(times * tile.m for tile, times in tiles.items() if not tile.symmetric)
+        left = sum(times * tile.n for tile, times in tiles.items())
+        return work.n + right, (work.n if self.directions == work.r else left) + right
 
 
 def footprint(recording: Recording, sizes: dict[str, Size], generic: int) -> Footprint:

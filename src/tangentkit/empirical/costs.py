@@ -1,6 +1,7 @@
 """What each route of a layer takes, counted in FLOPs and bytes."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Self
 
 from tangentkit.empirical.blocks import pair_block, row_block
 from tangentkit.empirical.recording import Recording
@@ -25,6 +26,22 @@ class Work:
         """Share of the pairs that is computed in blocks of so many samples."""
         blocks = -(-self.n // block)
         return (blocks + 1) / (2 * blocks) if self.symmetric else 1.0
+
+    def tiles(self, samples: int) -> dict[Self, int]:
+        """The work in tiles of so many samples a side: each kind of tile, and how many there are of it.
+
+        Example:
+            >>> [(tile.n, tile.m, times) for tile, times in Work(5, 5, 1, False, True).tiles(2).items()]
+            [(2, 2, 2), (1, 1, 1), (2, 2, 1), (1, 2, 2)]
+        """
+        rows, columns = _sides(self.n, samples), _sides(self.m, samples)
+        if not self.symmetric:
+            return {replace(self, n=n, m=m): i * j for n, i in rows.items() for m, j in columns.items()}
+        diagonal = {replace(self, n=n, m=n): times for n, times in rows.items()}
+        whole = self.n // samples
+        below = {n: whole * (whole - 1) // 2 if n == samples else whole for n in rows}
+        others = {replace(self, n=n, m=samples, symmetric=False): times for n, times in below.items()}
+        return diagonal | {tile: times for tile, times in others.items() if times}
 
     @property
     def samples(self) -> int:
@@ -92,14 +109,28 @@ def size_of(recording: Recording, layer: Layer) -> Size:
     return Size(1, positions, rows, numel // rows)
 
 
-def cheapest(layer: Layer, size: Size, work: Work, item: int) -> Cost:
-    """The cheapest route for a layer; `item` is the number of bytes of a scalar."""
-    options = {"matrix": _matrix_costs, "lookup": _lookup_costs, "tied": _tied_costs}.get(
+def routes(layer: Layer, size: Size, work: Work, item: int) -> list[Cost]:
+    """The routes that a layer can take; `item` is the number of bytes of a scalar."""
+    found = {"matrix": _matrix_costs, "lookup": _lookup_costs, "tied": _tied_costs}.get(
         layer.kind, _vector_costs
     )(size, work, item)
-    if layer.kind == "assembled":
-        options = [Cost("assembled", c.flops, c.bytes) for c in options]
-    return min(options, key=lambda cost: cost.weight)
+    return [Cost("assembled", c.flops, c.bytes) for c in found] if layer.kind == "assembled" else found
+
+
+def cheapest(layer: Layer, size: Size, work: Work, item: int) -> Cost:
+    """The cheapest route for a layer."""
+    return min(routes(layer, size, work, item), key=lambda cost: cost.weight)
+
+
+def in_tiles(layer: Layer, size: Size, tiles: dict[Work, int], route: str, item: int) -> Cost:
+    """What a route takes in all tiles."""
+    each = [
+        (cost, times)
+        for tile, times in tiles.items()
+        for cost in routes(layer, size, tile, item)
+        if cost.route == route
+    ]
+    return Cost(route, sum(c.flops * times for c, times in each), sum(c.bytes * times for c, times in each))
 
 
 def _matrix_costs(z: Size, w: Work, item: int) -> list[Cost]:
@@ -137,6 +168,12 @@ def _tied_costs(z: Size, w: Work, item: int) -> list[Cost]:
     pairs, _ = _matrix_costs(z, w, item)
     (written,) = _vector_costs(Size(1, 1, 1, z.q * z.p), w, item)
     return [Cost("tied", pairs.flops, pairs.bytes), Cost("assembled", written.flops, written.bytes)]
+
+
+def _sides(n: int, samples: int) -> dict[int, int]:
+    """n in parts of so many: size of a part -> how often it occurs."""
+    whole, rest = divmod(n, samples)
+    return {part: times for part, times in ((samples, whole), (rest, 1)) if part * times}
 
 
 def _gram_flops(w: Work, columns: int) -> float:

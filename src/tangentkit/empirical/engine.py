@@ -1,6 +1,6 @@
 """Tangent kernels in tiles: pieces of samples, groups of output directions, layer by layer."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ from tangentkit.empirical.batching import Batching, batching, buffer_entries
 from tangentkit.empirical.blocks import Blocks
 from tangentkit.empirical.contraction import Tile
 from tangentkit.empirical.costs import Cost, Work, cheapest
-from tangentkit.empirical.gathering import gather, is_written
+from tangentkit.empirical.gathering import Costs, Gathered, gather, is_written
 from tangentkit.empirical.generic import generic_gradients
 from tangentkit.empirical.knowledge import Knowledge, Known
 from tangentkit.empirical.outputs import Directions
@@ -31,26 +31,31 @@ class Engine:
     directions: Directions
     budget: int
 
-    def matrices(self, x: Batch, y: Batch | None, names: list[str]) -> dict[str, Tensor]:
+    def matrices(
+        self, x: Batch, y: Batch | None, names: list[str], *, kept: "Kept | None" = None
+    ) -> dict[str, Tensor]:
         """Name of a parameter -> its part of the kernel, or "" -> the kernel if no names are given.
 
-        Shapes are (n, m), or (n r, m r) where directions are kept apart.
+        Shapes are (n, m), or (n r, m r) where directions are kept apart. `kept` remembers the side of x for the next
+        call with the same x.
         """
         work = self.work(x, y)
         size = batching(self.known.footprint, work, self.budget, self._item)
+        costs = self._costs(work, size)
         copies = work.copies
         like = next(iter(self.knowledge.function.params.values()))
         result = {name: zeros(like, work.n * copies, work.m * copies) for name in names or [""]}
-        for i, j, left, right in self._pairs(x, y, size):
+        for i, j, left, right in self._pairs(x, y, size, costs, Kept() if kept is None else kept):
             where = slice(i.start * copies, i.stop * copies), slice(j.start * copies, j.stop * copies)
             blocks = {name: total[where] for name, total in result.items()}
             sums = blocks if names else dict.fromkeys(self.knowledge.function.params, blocks[""])
-            self._fill(left, right, sums, size)
+            self._fill(left, right, sums, size, costs)
             for name, block in blocks.items() if y is None else ():
                 if i == j:
                     _mirror(block)
                 else:
                     result[name][where[::-1]] = block.T
+            del left, right  # before the next pair is recorded
         return result
 
     def square_norms(self, x: Batch) -> Tensor:
@@ -69,12 +74,20 @@ class Engine:
         n, spans = batch_size(x), self.directions
         return Work(n, n if y is None else batch_size(y), len(spans.vectors), spans.full, y is None)
 
+    def _costs(self, work: Work, size: Batching) -> Costs:
+        """The route of every layer, the same for all tiles."""
+        tile = size.tile(work)
+        sizes = {layer: self.known.sizes[layer.weight] for layer in self.known.structure.layers}
+        return {layer: (z, cheapest(layer, z, tile, self._item)) for layer, z in sizes.items()}
+
     def _pairs(
-        self, x: Batch, y: Batch | None, size: Batching
+        self, x: Batch, y: Batch | None, size: Batching, costs: Costs, kept: "Kept"
     ) -> Iterator[tuple[slice, slice, "_Piece", "_Piece"]]:
         """Pairs of pieces that cover the kernel, or its lower triangle; a piece of x is recorded once."""
+        routes = tuple(cost.route for _, cost in costs.values())
         for i in _spans(batch_size(x), size.samples):
-            left = self._piece(take(x, i), size)
+            key = (self.known, i.start, i.stop, size.directions, routes)
+            left = kept.piece(key, lambda i=i: self._piece(take(x, i), size))
             for j in _spans(i.stop if y is None else batch_size(y), size.samples):
                 same = y is None and i == j
                 yield i, j, left, left if same else self._piece(take(x if y is None else y, j), size)
@@ -83,14 +96,10 @@ class Engine:
         parts = [take(batch, some) for some in _spans(batch_size(batch), size.passing)]
         return _Piece({self.knowledge.record(part, self.known): part for part in parts})
 
-    def _fill(self, x: "_Piece", y: "_Piece", sums: dict[str, Tensor], size: Batching) -> None:
+    def _fill(self, x: "_Piece", y: "_Piece", sums: dict[str, Tensor], size: Batching, costs: Costs) -> None:
         """Adds all parameters and directions to a tile."""
-        full, structure, sizes = self.directions.full, self.known.structure, self.known.sizes
+        full = self.directions.full
         work = Work(x.n, y.n, size.directions, full, x is y)
-        costs = {
-            layer: (sizes[layer.weight], cheapest(layer, sizes[layer.weight], work, self._item))
-            for layer in structure.layers
-        }
         blocks = Blocks.within(self.budget, self._item, max(x.n, y.n))
         built = [
             z for layer, (z, c) in costs.items() if c.route == "gradient" and not is_written(layer, z, c)
@@ -98,16 +107,22 @@ class Engine:
         buffer = empty(next(iter(sums.values())), buffer_entries(built, work, blocks))
         grams: dict[object, Tensor] = {}
         for group in self._groups(size):
-            sides = [
-                gather(self._sides(piece, group), piece.n, costs, full=full, blocks=blocks)
-                for piece in ([x] if x is y else [x, y])
-            ]
+            sides = [self._gathered(piece, group, costs, blocks) for piece in ([x] if x is y else [x, y])]
             tile = Tile(sides[0], sides[-1], full, sums, buffer, blocks, grams)
             for layer, (_, cost) in costs.items():
                 self._add(tile, layer, cost, again=size.directions < len(self.directions.vectors))
             for name in tile.x.written:
                 contraction.add_written(tile, name)
             del sides, tile  # before the next group makes new ones
+
+    def _gathered(self, piece: "_Piece", group: Tensor, costs: Costs, blocks: Blocks) -> Gathered:
+        """A piece with its gradients. Where there is one group of directions only, the piece keeps them."""
+        if piece.gathered is not None:
+            return piece.gathered
+        found = gather(self._sides(piece, group), piece.n, costs, full=self.directions.full, blocks=blocks)
+        if len(group) == len(self.directions.vectors):
+            piece.gathered = found
+        return found
 
     def _add(self, tile: Tile, layer: Layer, cost: Cost, *, again: bool) -> None:
         """Adds a layer that was kept as factors."""
@@ -138,16 +153,32 @@ class Engine:
         return next(iter(self.knowledge.function.params.values())).element_size()
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class _Piece:
     """Samples of a side of a tile, recorded a few at a time."""
 
     batches: dict[Recording, Batch]
+    gathered: Gathered | None = None
 
     @property
     def n(self) -> int:
         """Number of samples."""
         return sum(recording.n for recording in self.batches)
+
+
+class Kept:
+    """The left side of tiles that come one after the other: it is recorded for the first of them."""
+
+    def __init__(self) -> None:
+        self._key: tuple | None = None
+        self._piece: _Piece | None = None
+
+    def piece(self, key: tuple, make: Callable[[], _Piece]) -> _Piece:
+        """The piece of this key, made if it is not the one that is kept."""
+        if self._piece is None or key != self._key:
+            self._piece = None  # it goes before another comes
+            self._key, self._piece = key, make()
+        return self._piece
 
 
 def _norms(side: Side) -> Tensor:

@@ -21,6 +21,9 @@ from tangentkit.empirical.recording import Recording
 from tangentkit.empirical.side import Outgoing, Side, layer_indices, layer_inputs, matrix_gradients
 from tangentkit.empirical.structure import Layer
 
+Costs = dict[Layer, tuple[Size, Cost]]
+"""Layer -> its size and the route it takes."""
+
 
 @dataclass(frozen=True, eq=False)
 class Gathered:
@@ -66,9 +69,7 @@ def is_written(layer: Layer, size: Size, cost: Cost) -> bool:
     return written or (cost.route == "gradient" and size.compact)
 
 
-def gather(
-    sides: Iterable[Side], n: int, costs: dict[Layer, tuple[Size, Cost]], *, full: bool, blocks: Blocks
-) -> Gathered:
+def gather(sides: Iterable[Side], n: int, costs: Costs, *, full: bool, blocks: Blocks) -> Gathered:
     """Keeps what the contraction needs.
 
     Args:

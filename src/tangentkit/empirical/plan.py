@@ -11,7 +11,7 @@ from tangentkit.core.functions import ModelFunction
 from tangentkit.core.memory import format_bytes
 from tangentkit.core.parameters import count
 from tangentkit.empirical.batching import Batching, batching
-from tangentkit.empirical.costs import FLOPS_PER_BYTE, Cost, Size, Work, cheapest
+from tangentkit.empirical.costs import FLOPS_PER_BYTE, Cost, Size, Work, cheapest, in_tiles
 from tangentkit.empirical.knowledge import Known
 from tangentkit.empirical.structure import Layer
 
@@ -93,15 +93,16 @@ class Plan:
 def make_plan(function: ModelFunction, known: Known, work: Work, budget: int) -> Plan:
     """The plan for some work with a model."""
     like = next(iter(function.params.values()))
-    total, rows = count(function.params), {}
+    total, rows = count(function.params), dict[str, PlanRow]()
     size = batching(known.footprint, work, budget, like.element_size())
-    for name, uses, cost, note in _costs(function, known, work, like.element_size()):
+    for name, uses, cost, note in _costs(function, known, work, size, like.element_size()):
         p = function.params[name]
         share = p.numel() / total
         rows[name] = PlanRow(name, tuple(p.shape), uses, cost.route, cost.flops, cost.bytes, share, note)
+    forward, backward = size.passes(work)
     return Plan(
         rows=tuple(rows[name] for name in function.params),
-        passes=known.pass_flops * work.samples * (1 + work.r),
+        passes=known.pass_flops * (forward + work.r * backward),
         batching=size,
         budget=budget,
         rate=measured_rate(like),
@@ -112,22 +113,28 @@ def make_plan(function: ModelFunction, known: Known, work: Work, budget: int) ->
 def _passes(known: Known, work: Work, size: Batching) -> int:
     """Forward and backward passes; without a rule and without vmap, every sample has its own."""
     looped = bool(known.structure.generic) and not known.structure.vmap
-    return (1 + work.r) * (-(-work.samples // size.passing) + looped * work.samples)
+    forward, backward = size.passes(work)
+    return sum(
+        r * (-(-samples // size.passing) + looped * samples)
+        for r, samples in ((1, forward), (work.r, backward))
+    )
 
 
 def _costs(
-    function: ModelFunction, known: Known, work: Work, item: int
+    function: ModelFunction, known: Known, work: Work, size: Batching, item: int
 ) -> Iterator[tuple[str, int, Cost, str]]:
     """(parameter, uses, cost, note) for every parameter."""
-    structure = known.structure
+    structure, tiles = known.structure, work.tiles(size.samples)
 
     def written(name: str, route: str) -> Cost:
-        size = Size(1, 1, 1, function.params[name].numel())
-        cost = cheapest(Layer("vector", name, ()), size, work, item)
+        entries = Size(1, 1, 1, function.params[name].numel())
+        cost = in_tiles(Layer("vector", name, ()), entries, tiles, "elementwise", item)
         return Cost(route, cost.flops, cost.bytes)
 
     for layer in structure.layers:
-        cost = cheapest(layer, known.sizes[layer.weight], work, item)
+        entries = known.sizes[layer.weight]
+        route = cheapest(layer, entries, size.tile(work), item).route
+        cost = in_tiles(layer, entries, tiles, route, item)
         yield layer.weight, len(layer.uses), cost, ""
         if layer.bias is not None and cost.route == "gradient":
             yield layer.bias, len(layer.bias_uses), written(layer.bias, "elementwise"), ""

@@ -9,13 +9,13 @@ from typing import ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from tangentkit.compute.kernel import Kernel
+from tangentkit.compute.kernel import Kernel, Row
 from tangentkit.core.batches import Batch, as_batch, check_same_structure, take
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.functions import Forward, check_inputs, snapshot
 from tangentkit.core.memory import memory_budget, parse_bytes
 from tangentkit.core.parameters import Selection
-from tangentkit.empirical.engine import Engine
+from tangentkit.empirical.engine import Engine, Kept
 from tangentkit.empirical.knowledge import Knowledge
 from tangentkit.empirical.moments import mean_and_error
 from tangentkit.empirical.outputs import Directions, Outputs, check_outputs_name, directions, random_signs
@@ -99,6 +99,11 @@ class TangentKernel(Kernel):
         """
         return self._matrices(x, y, [])[""]
 
+    def row(self, x: Batch) -> Row:
+        """y -> k(x, y) for many y in turn: x goes through the model once, as far as the memory budget allows."""
+        x, kept = self._checked(x), Kept()
+        return outside_autograd(lambda y=None: self._matrices(x, y, [], kept=kept)[""])
+
     @outside_autograd
     def by_parameter(self, x: Batch, y: Batch | None = None) -> dict[str, Tensor]:
         """Name of a parameter -> its part of the kernel; they sum to the kernel."""
@@ -145,9 +150,11 @@ class TangentKernel(Kernel):
         self._knowledge.check_company(take(x, slice(SAMPLES)), self._knowledge.of(x))
         return self._finite(kernel_product(self.function, x, v))
 
-    def _matrices(self, x: Batch, y: Batch | None, names: list[str]) -> dict[str, Tensor]:
+    def _matrices(
+        self, x: Batch, y: Batch | None, names: list[str], *, kept: Kept | None = None
+    ) -> dict[str, Tensor]:
         x, y = self._pair(x, y)
-        found = self._knowledge.revising(x, lambda: self._engine(x).matrices(x, y, names))
+        found = self._knowledge.revising(x, lambda: self._engine(x).matrices(x, y, names, kept=kept))
         if isinstance(self.outputs, str) and self.outputs == "full":
             c = self._knowledge.of(x).outputs
             found = {name: k.unflatten(1, (-1, c)).unflatten(0, (-1, c)) for name, k in found.items()}
