@@ -1,12 +1,15 @@
 """Conjugate and embedding kernels, against hooks of the test's own."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from cases import CASES, Formula, gap
 from tangentkit import reference
-from tangentkit.core import ModelError
+from tangentkit.core import BudgetError, ModelError
 from tangentkit.core.batches import take
 from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
 
@@ -86,10 +89,85 @@ def test_a_layer_that_is_never_called():
     model = Formula(lambda m, x: m.a(x), a=nn.Linear(4, 2), idle=nn.Linear(4, 2)).double()
     with pytest.raises(ModelError, match="the model never calls layer 'idle'"):
         ConjugateKernel(model, "idle")(X)
-    with pytest.raises(ModelError, match="the model never calls a linear layer"):
-        ConjugateKernel(Formula(lambda m, x: x @ m.w, w=(4, 2)).double())(X)
-    with pytest.raises(ModelError, match="calls none of the layers"):
+    with pytest.raises(ModelError, match=r"calls none of the layers: .*, got calls of 'a' \(Linear\)"):
         EmbeddingKernel(model, ["idle"])(X)
+
+
+def test_without_any_linear_layer_the_error_says_which_layers_there_are():
+    model = nn.Sequential(nn.Conv1d(1, 2, 2), nn.ReLU(), nn.Conv1d(2, 2, 3), nn.Flatten()).double()
+    with pytest.raises(
+        ModelError, match=r"never calls a linear layer: .*'0' .Conv1d., .*'2' .Conv1d."
+    ) as caught:
+        ConjugateKernel(model)(X[:, None])
+    assert str(caught.value).endswith("Try: the name of one of these")
+    with pytest.raises(ModelError, match=r"never calls a linear layer: .*got no call of any module"):
+        ConjugateKernel(Formula(lambda m, x: x * m.w, w=(4,)).double())(X)
+
+
+HEADS = {
+    "linear": lambda m, h: F.linear(h, m.w, m.c),
+    "product": lambda m, h: h @ m.w.T,
+    "einsum": lambda m, h: torch.einsum("nd,cd->nc", h, m.w),
+    "from the left": lambda m, h: (m.w @ h.T).T + m.c,
+    "normalized weight": lambda m, h: h @ F.normalize(m.w, dim=1).T,
+    "then a softmax": lambda m, h: F.linear(h, m.w).log_softmax(1),
+    "then a mask": lambda m, h: F.linear(h, m.w).masked_fill(h[:, :1] > 0, 0.0),
+}
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("body", [nn.Linear(4, 5), nn.Identity()], ids=["after a layer", "alone"])
+def test_a_head_that_is_no_module_is_found(head, body):
+    width = 5 if isinstance(body, nn.Linear) else 4
+    model = Formula(
+        lambda m, x: HEADS[head](m, torch.tanh(m.body(x))), body=body, w=(2, width), c=(2,)
+    ).double()
+    hx, hy = (torch.tanh(model.body(batch)).detach() for batch in (X, Y))
+    kernel = ConjugateKernel(model)
+    assert gap(kernel.features(X), hx) <= 1e-14
+    assert gap(kernel(X, Y), hx @ hy.T) <= 1e-14
+    assert gap(ConjugateKernel(model, bias=True)(X), hx @ hx.T + 1) <= 1e-14
+    assert gap(kernel(X[:1]), hx[:1] @ hx[:1].T) <= 1e-14
+
+
+def test_a_head_on_tokens_with_the_sequence_first():
+    model = Formula(
+        lambda m, x: (torch.tanh(m.a(x.transpose(0, 1))) @ m.w).sum(0), a=nn.Linear(4, 5), w=(5, 2)
+    ).double()
+    x = torch.randn(6, 3, 4).double()
+    h = torch.tanh(model.a(x)).flatten(1).detach()
+    assert gap(ConjugateKernel(model)(x), h @ h.T) <= 1e-14
+
+
+def test_the_output_projection_of_attention_is_a_head():
+    """Its module is never called: attention multiplies by its weight."""
+    model = Formula(
+        lambda m, x: m.t(m.e(x), m.e(x), m.e(x))[0].sum(1),
+        e=nn.Linear(4, 4),
+        t=nn.MultiheadAttention(4, 1, batch_first=True),
+    )
+    model = model.double()
+    x = torch.randn(6, 3, 4).double()
+    q, k, v = F.linear(model.e(x), model.t.in_proj_weight, model.t.in_proj_bias).chunk(3, 2)
+    h = (torch.softmax(q @ k.mT / 2, 2) @ v).flatten(1).detach()
+    assert gap(ConjugateKernel(model)(x), h @ h.T) <= 1e-12
+
+
+def test_a_correction_beside_the_last_layer_is_no_head():
+    case = CASES["lora"]
+    model, (x, _) = case.model(), case.batches()
+    h = seen(model, ["2.base"], x, inputs=True)["2.base"][0]
+    assert gap(ConjugateKernel(model)(x), h @ h.T) <= 1e-12
+
+
+def test_outputs_of_any_form():
+    parts = {"a": nn.Linear(4, 5), "w": (5, 2)}
+    plain = Formula(lambda m, x: torch.tanh(m.a(x)) @ m.w, **parts).double()
+    dicts = Formula(
+        lambda m, x: {"logits": (torch.tanh(m.a(x)) @ m.w)[:, None], "n": len(x)}, **parts
+    ).double()
+    dicts.load_state_dict(plain.state_dict())
+    assert torch.equal(ConjugateKernel(dicts)(X, Y), ConjugateKernel(plain)(X, Y))
 
 
 def test_embedding_kernel_sums_all_layers():
@@ -135,7 +213,8 @@ def test_positive_symmetric_and_equivariant(kind):
 
 
 @pytest.mark.parametrize("kind", [ConjugateKernel, EmbeddingKernel])
-def test_pieces_do_not_matter(kind):
+@pytest.mark.parametrize("samples", [1, 2, 4])
+def test_pieces_do_not_matter(kind, samples):
     sizes = []
 
     def forward(model, x):
@@ -143,10 +222,31 @@ def test_pieces_do_not_matter(kind):
         return model(x)
 
     model = network()
-    whole, pieces = kind(model), kind(model, forward=forward, memory=400 * 4 * 8 * 2)
+    # A sample is 4 numbers and leaves 24 behind; four pieces are counted.
+    whole, pieces = kind(model), kind(model, forward=forward, memory=4 * (28 * 8 + 1) * samples)
     assert gap(pieces(X, Y), whole(X, Y)) <= 1e-12
+    sizes.clear()
     assert gap(pieces(X), whole(X)) <= 1e-12
-    assert max(sizes[2:]) == 2  # the first two runs find the samples
+    assert gap(pieces.diag(X), whole.diag(X)) <= 1e-12
+    assert max(sizes) == samples
+
+
+@pytest.mark.parametrize("kind", [ConjugateKernel, EmbeddingKernel])
+def test_a_sample_that_does_not_fit_the_budget(kind):
+    with pytest.raises(
+        BudgetError, match=r"one sample do not fit the memory budget: expected at least .*, got 10 B"
+    ):
+        kind(network(), memory=10)(X)
+
+
+@pytest.mark.parametrize("kind", [ConjugateKernel, EmbeddingKernel])
+def test_threads_do_not_see_each_other(kind):
+    """Hooks stand on the user's module: one thread's must not see what another runs."""
+    kernel = kind(network())
+    expected = kernel(X, Y)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: kernel(X, Y), range(64)))
+    assert all(gap(k, expected) <= 1e-14 for k in found)
 
 
 @pytest.mark.parametrize("kind", [ConjugateKernel, EmbeddingKernel])
@@ -210,7 +310,9 @@ def test_dict_batches():
 
 
 @pytest.mark.parametrize("kind", [ConjugateKernel, EmbeddingKernel])
-@pytest.mark.parametrize("noise", [lambda h: h.mean(0), torch.randn_like])
+@pytest.mark.parametrize(
+    "noise", [lambda h: h.mean(0), lambda h: h.amax(0), torch.randn_like], ids=["mean", "largest", "chance"]
+)
 def test_samples_that_see_each_other_are_refused(kind, noise):
     model = Formula(lambda m, x: m.b(m.a(x) + noise(m.a(x))), a=nn.Linear(4, 5), b=nn.Linear(5, 2)).double()
     with pytest.raises(ModelError, match="depends on the other samples of its batch, or on chance"):

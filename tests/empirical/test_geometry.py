@@ -2,6 +2,7 @@
 
 import itertools
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +10,8 @@ from torch import nn
 
 from cases import Formula, gap, kernel_of_jacobians
 from tangentkit import reference
-from tangentkit.empirical import TangentKernel
+from tangentkit.empirical import TangentKernel, costs, engine
+from tangentkit.empirical.batching import Batching
 
 quick = settings(max_examples=15, deadline=None, derandomize=True)
 small = st.integers(1, 3)
@@ -96,3 +98,17 @@ def test_lookups(vocabulary, t, n, m, padding):
     table = nn.Embedding(vocabulary, 3, padding_idx=vocabulary - 1 if padding else None)
     model = Formula(lambda m, i: m.b(m.e(i).tanh().cumsum(1)[:, -1]), e=table, b=nn.Linear(3, 2))
     assert agrees(model, torch.randint(vocabulary, (n, t)), torch.randint(vocabulary, (m, t)))
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+def test_passes_of_unequal_size(directions, monkeypatch):
+    """The sum hands out one gradient for all positions: memory that nothing may be written to."""
+
+    def written(*args):
+        found = {cost.route: cost for cost in costs.routes(*args)}
+        return found.get("gradient") or next(iter(found.values()))
+
+    monkeypatch.setattr(engine, "batching", lambda _foot, work, *_: Batching(work.n, directions, 3))
+    monkeypatch.setattr(engine, "cheapest", written)
+    model = Formula(lambda m, x: m.b(m.a(x)).flatten(2).sum(2), a=nn.Conv2d(1, 2, 2), b=nn.Conv2d(2, 2, 2))
+    assert agrees(model, torch.randn(7, 1, 5, 5).double(), torch.randn(4, 1, 5, 5).double(), "trace")

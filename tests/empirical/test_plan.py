@@ -134,9 +134,7 @@ def test_tiles_cover_the_kernel(samples, symmetric):
     """Every pair of samples once: the tiles on the diagonal count as squares, those below it twice."""
     work = Work(10, 10 if symmetric else 7, 2, full=False, symmetric=symmetric)
     tiles = work.tiles(samples)
-    pairs = sum(
-        times * t.n * t.m * (2 if symmetric and not t.symmetric else 1) for t, times in tiles.items()
-    )
+    pairs = sum(times * t.n * t.m * (2 if symmetric and not t.symmetric else 1) for t, times in tiles.items())
     assert pairs == work.n * work.m
     assert all(max(t.n, t.m) <= samples for t in tiles)
 

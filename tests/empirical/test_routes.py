@@ -206,3 +206,31 @@ def test_some_columns_of_the_inputs_are_those_of_all(name):
         p = whole.shape[-1]
         for columns in (slice(0, 1), slice(p // 3, p // 2 + 1), slice(p - 1, p), slice(None), slice(2, None)):
             assert torch.equal(site.part(slice(1, 3), columns).detach(), whole[..., columns])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "entries by indices of all kinds",
+        "embedding bags of maxima, some of them empty",
+        "embedding bag, max",
+        "parameter by two indices",
+        "relative position bias",
+        "windows with a table of two indices",
+        "attention in shifted windows",
+        "bounds of all kinds",
+        "comparisons with a parameter",
+        "ties with a parameter",
+        "distances of all kinds",
+        "distances to prototypes",
+        "functions of two tensors",
+        "cumulative product of parameters",
+        "written slices, sequence first",
+        "in-place accumulation",
+        "tokens written by mask and by index",
+    ],
+)
+def test_uses_of_parameters_that_have_a_rule(name):
+    case = CASES[name]
+    rows = case.kernel().plan(case.batches()[0]).rows
+    assert {row.parameter: row.note for row in rows if row.route.startswith("fallback")} == {}

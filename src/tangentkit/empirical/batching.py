@@ -28,6 +28,8 @@ class Footprint:
     """Tensors that the forward pass keeps."""
     passing: float
     """Outgoing gradients at all uses, for one direction, while the sample is passing."""
+    stacked: float
+    """What of them waits for the other directions, for one direction."""
     kept: float
     """What is kept of them, for one direction."""
 
@@ -77,9 +79,16 @@ def footprint(recording: Recording, sizes: dict[str, Size], generic: int) -> Foo
     biases = sum(recording.parameters[layer.bias].numel() for layer in layers if layer.bias is not None)
     kept = sum(sizes[layer.weight].kept for layer in layers) + biases + generic
     forward = sum(saved.values()) / n
-    # The generic route keeps its own activations for every direction.
-    passing = (outgoing / n + 2 * assembled + generic) * item + (forward if generic else 0)
-    return Footprint(forward, passing, kept * item)
+    # Gradients that are written down are made of all directions at once; the generic route, too, takes all of them,
+    # and keeps its own activations for each.
+    waiting = [sizes[layer.weight] for layer in layers if layer.kind == "matrix"]
+    stacked = sum(z.h * z.s * z.q for z in waiting if z.compact) + generic
+    return Footprint(
+        forward,
+        (outgoing / n + 2 * assembled) * item,
+        stacked * item + (forward if generic else 0),
+        kept * item,
+    )
 
 
 def _value(node: object, name: str) -> object:
@@ -111,8 +120,8 @@ def batching(foot: Footprint, work: Work, budget: int, item: int) -> Batching:
         return foot.saved + directions * foot.kept + 1
 
     def passing(directions: int) -> float:
-        # One gradient more than directions, for the pass under way.
-        return foot.saved + (directions + 1) * foot.passing + 1
+        # Gradients at the uses, and those of the pass under way.
+        return foot.saved + 2 * foot.passing + directions * foot.stacked + 1
 
     def together(directions: int) -> int:
         most = min(max(PASS_BYTES, LEAST_PASS * passing(directions)), left / 4)

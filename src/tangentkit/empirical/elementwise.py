@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from tangentkit.empirical.graph import MixedSamplesError
@@ -58,6 +59,61 @@ def extremum(site: Site) -> Vector:
     a, b = (a, b) if site.slot == 0 else (b, a)
     taken = (a > b if site.node.name().startswith("Max") else a < b) + (a == b) / 2
     return Vector(lambda g: broadcast_gradient(g * taken, site))
+
+
+@layer_rule(*(f"Clamp{bounds}Backward{version}" for bounds in ("", "Min", "Max") for version in (0, 1)))
+def clamp(site: Site) -> Vector:
+    """self between bounds that are tensors, or beyond one; the upper one counts where they cross."""
+    x, low, high = site.node._saved_self, *(getattr(site.node, f"_saved_{k}", None) for k in ("min", "max"))
+    below = x < low if low is not None else torch.zeros_like(x, dtype=torch.bool)
+    beyond = x > high if high is not None else torch.zeros_like(x, dtype=torch.bool)
+    if low is not None and high is not None:
+        below, beyond = below & (low < high), beyond | (high < low)
+    shares = {0: ~(below | beyond), 1: beyond if low is None else below, 2: beyond}
+    return Vector(lambda g: broadcast_gradient(g * shares[site.slot], site))
+
+
+@layer_rule("MaskedFillBackward0", "MaskedFillBackward1")
+def masked_fill(site: Site) -> Vector:
+    """value where a mask is set, else self."""
+    mask = site.node._saved_mask
+    return Vector(lambda g: broadcast_gradient(g * (~mask if site.slot == 0 else mask), site))
+
+
+@layer_rule("AddcmulBackward0", "AddcdivBackward0")
+def add_product(site: Site) -> Vector:
+    """self + value * first * second, or value * first / second."""
+    node = site.node
+    if site.slot == 0:
+        return Vector(lambda g: broadcast_gradient(g, site))
+    first, second, value = node._saved_tensor1, node._saved_tensor2, node._saved_value
+    if node.name().startswith("Addcmul"):
+        local = second if site.slot == 1 else first
+    else:
+        local = 1 / second if site.slot == 1 else -first / second.square()
+    return Vector(lambda g: broadcast_gradient(g * value * local, site))
+
+
+FUNCTIONS = {
+    "LogaddexpBackward0": torch.logaddexp,
+    "Logaddexp2Backward0": torch.logaddexp2,
+    "Atan2Backward0": torch.atan2,
+}
+"""Functions of two tensors, entry by entry."""
+
+
+@layer_rule(*FUNCTIONS)
+def function(site: Site) -> Vector:
+    """f(self, other), whose derivative autograd knows."""
+
+    def gradient(g: Tensor) -> Tensor:
+        pair = list(torch.broadcast_tensors(site.node._saved_self.detach(), site.node._saved_other.detach()))
+        own = pair[site.slot] = pair[site.slot].clone().requires_grad_()
+        with torch.enable_grad():
+            value = FUNCTIONS[site.node.name()](*pair)
+        return broadcast_gradient(torch.autograd.grad(value, own, g)[0], site)
+
+    return Vector(gradient)
 
 
 @layer_rule("LerpBackward0", "LerpBackward1")

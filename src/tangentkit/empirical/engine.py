@@ -13,12 +13,12 @@ from tangentkit.empirical.batching import Batching, batching, buffer_entries
 from tangentkit.empirical.blocks import Blocks
 from tangentkit.empirical.contraction import Tile
 from tangentkit.empirical.costs import Cost, Work, cheapest
-from tangentkit.empirical.gathering import Costs, Gathered, gather, is_written
+from tangentkit.empirical.gathering import Costs, Gathered, Passing, gather, is_written
 from tangentkit.empirical.generic import generic_gradients
 from tangentkit.empirical.knowledge import Knowledge, Known
 from tangentkit.empirical.outputs import Directions
 from tangentkit.empirical.recording import Recording
-from tangentkit.empirical.side import Side, square_norms
+from tangentkit.empirical.side import square_norms
 from tangentkit.empirical.structure import Layer
 
 
@@ -65,8 +65,8 @@ class Engine:
         found = []
         for samples in _spans(batch_size(x), size.passing):
             piece = self._piece(take(x, samples), size)
-            groups = (self._sides(piece, group) for group in self._groups(size))
-            found.append(torch.cat([_norms(side) for sides in groups for side in sides], 1))
+            passing = (some for group in self._groups(size) for some in self._passing(piece, group))
+            found.append(torch.cat([norms for some in passing for norms in _norms(some)], 1))
         return torch.cat(found)
 
     def work(self, x: Batch, y: Batch | None) -> Work:
@@ -119,7 +119,7 @@ class Engine:
         """A piece with its gradients. Where there is one group of directions only, the piece keeps them."""
         if piece.gathered is not None:
             return piece.gathered
-        found = gather(self._sides(piece, group), piece.n, costs, full=self.directions.full, blocks=blocks)
+        found = gather(self._passing(piece, group), piece.n, costs, full=self.directions.full, blocks=blocks)
         if len(group) == len(self.directions.vectors):
             piece.gathered = found
         return found
@@ -142,11 +142,11 @@ class Engine:
         for start in range(0, len(vectors), size.directions):
             yield vectors[start : start + size.directions]
 
-    def _sides(self, piece: "_Piece", group: Tensor) -> Iterator[Side]:
-        """The recordings of a piece with their gradients, one after the other."""
+    def _passing(self, piece: "_Piece", group: Tensor) -> Iterator[Passing]:
+        """The recordings of a piece, one after the other."""
         for recording, batch in piece.batches.items():
             generic = generic_gradients(self.knowledge.function, self.known.structure, batch, group)
-            yield Side(recording, recording.backward(group), generic)
+            yield Passing(recording, group, generic)
 
     @property
     def _item(self) -> int:
@@ -181,14 +181,16 @@ class Kept:
         return self._piece
 
 
-def _norms(side: Side) -> Tensor:
-    total = side.recording.outputs.new_zeros(side.n, side.r)
-    for layer in side.recording.structure.layers:
-        for norms in square_norms(side, layer).values():
-            total += norms
-    for gradients in side.generic.values():
-        total += gradients.square().sum(2)
-    return total
+def _norms(passing: Passing) -> Iterator[Tensor]:
+    """|gradient|² of every sample, (n, 1) for one direction after the other."""
+    for k, side in enumerate(passing.sides()):
+        total = side.recording.outputs.new_zeros(side.n, 1)
+        for layer in side.recording.structure.layers:
+            for norms in square_norms(side, layer).values():
+                total += norms
+        for gradients in passing.generic.values():
+            total += gradients[:, k, None].square().sum(2)
+        yield total
 
 
 def _spans(n: int, size: int) -> Iterator[slice]:

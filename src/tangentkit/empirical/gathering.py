@@ -69,44 +69,66 @@ def is_written(layer: Layer, size: Size, cost: Cost) -> bool:
     return written or (cost.route == "gradient" and size.compact)
 
 
-def gather(sides: Iterable[Side], n: int, costs: Costs, *, full: bool, blocks: Blocks) -> Gathered:
+@dataclass(frozen=True, eq=False)
+class Passing:
+    """A few samples on their way through the model, in all output directions of a group."""
+
+    recording: Recording
+    group: Tensor
+    """Output directions (r, c)."""
+    generic: dict[str, Tensor]
+    """Parameter without a rule -> gradients (n, r, p)."""
+
+    def sides(self) -> Iterator[Side]:
+        """The samples with their gradients, one direction after the other."""
+        for direction in self.group:
+            yield Side(self.recording, self.recording.backward(direction[None]), {})
+
+
+def gather(passing: Iterable[Passing], n: int, costs: Costs, *, full: bool, blocks: Blocks) -> Gathered:
     """Keeps what the contraction needs.
 
+    Gradients are copied to their place direction by direction, while they are near the cache.
+
     Args:
-        sides: a few samples each, with their gradients.
+        passing: a few samples each.
         n: how many samples they have together.
         costs: layer -> its size and the route it takes.
         full: whether output directions are kept apart.
         blocks: sizes of temporary blocks.
     """
     recordings, written, outgoing = [], _Rows(n), _Rows(n)
-    r = start = 0
-    for side in sides:
-        r, samples = side.r, slice(start, start + side.n)
-        for layer, (size, cost) in costs.items():
-            if not is_written(layer, size, cost):
-                for part in layer.parts:
-                    _keep(side.outgoing(part), outgoing, part, samples, _order(cost, full))
-            elif layer.kind == "matrix":
-                shape = (r, size.h, size.q, size.p)
-                _write(
-                    side, layer, written.slot(layer.weight, samples, shape, side.recording.outputs), blocks
-                )
-            else:
-                values = side.vectors(layer.uses) if layer.kind == "vector" else side.assembled(layer)
-                written.put(layer.weight, samples, values)
-            if layer.bias is not None and cost.route == "gradient":
-                written.put(layer.bias, samples, side.vectors(layer.bias_uses))
-        for name, values in side.generic.items():
-            written.put(name, samples, values)
-        recordings.append(side.recording)
+    stacks, r, start = None, 0, 0
+    for some in passing:
+        recording, r = some.recording, len(some.group)
+        samples = slice(start, start + recording.n)
+        if stacks is None or r == 1 or recording.n > stacks.n:  # a single direction may be kept as it came
+            stacks = _Rows(recording.n)
+        for k, side in enumerate(some.sides()):
+            for layer, (size, cost) in costs.items():
+                if is_written(layer, size, cost) and layer.kind == "matrix":
+                    _keep(side.outgoing(layer), stacks, layer, slice(0, side.n), k, r, "as it comes")
+                elif is_written(layer, size, cost):
+                    values = side.vectors(layer.uses) if layer.kind == "vector" else side.assembled(layer)
+                    written.put(layer.weight, samples, k, r, values)
+                else:
+                    for part in layer.parts:
+                        _keep(side.outgoing(part), outgoing, part, samples, k, r, _order(cost, full))
+                if layer.bias is not None and cost.route == "gradient":
+                    written.put(layer.bias, samples, k, r, side.vectors(layer.bias_uses))
+        for layer, g in stacks.tensors.items():
+            size, _ = costs[layer]
+            shape = (r, size.h, size.q, size.p)
+            _write(recording, layer, g, written.slot(layer.weight, samples, shape, g), blocks)
+        for name, values in some.generic.items():
+            written.slot(name, samples, values.shape[1:], values).copy_(values)
+        recordings.append(recording)
         start = samples.stop
-        del side  # its gradients go before the next pass makes new ones
     return Gathered(recordings, r, {k: v.flatten(2) for k, v in written.tensors.items()}, outgoing.tensors)
 
 
 class _Rows:
-    """Tensors over all samples, filled some samples at a time."""
+    """Tensors over all samples, filled some samples and one direction at a time."""
 
     def __init__(self, n: int):
         self.n = n
@@ -118,21 +140,21 @@ class _Rows:
             self.tensors[name] = empty(like, self.n, *shape)
         return self.tensors[name][samples]
 
-    def put(self, name: object, samples: slice, values: Tensor) -> None:
-        if len(values) == self.n:
+    def put(self, name: object, samples: slice, k: int, r: int, values: Tensor) -> None:
+        """Takes values (n, 1, ...) of direction k of r."""
+        if len(values) == self.n and r == 1:
             self.tensors[name] = values
         else:
-            self.slot(name, samples, values.shape[1:], values).copy_(values)
+            self.slot(name, samples, (r, *values.shape[2:]), values)[:, k].copy_(values[:, 0])
 
 
-def _write(side: Side, layer: Layer, out: Tensor, blocks: Blocks) -> None:
-    """Gradients (n, r, h, q, p) of a weight, a few samples at a time."""
-    g = side.outgoing(layer)
-    n, h, r, s, q = g.sizes
+def _write(recording: Recording, layer: Layer, g: Tensor, out: Tensor, blocks: Blocks) -> None:
+    """Gradients (n, r, h, q, p) of a weight from g (n, h, r, s, q), a few samples at a time."""
+    _, h, r, s, q = g.shape
     step = max(1, blocks.pieces // (h * s * max(out.shape[-1], r * q)))
-    for start in range(0, n, step):
-        samples = slice(start, min(start + step, n))
-        matrix_gradients(g[samples], layer_inputs(side.recording, layer, samples), out=out[samples])
+    for start in range(0, recording.n, step):
+        samples = slice(start, min(start + step, recording.n))
+        matrix_gradients(g[samples], layer_inputs(recording, layer, samples), out=out[samples])
 
 
 def _order(cost: Cost, full: bool) -> str:
@@ -142,9 +164,9 @@ def _order(cost: Cost, full: bool) -> str:
     return "positions apart" if full else "directions joined"
 
 
-def _keep(g: Outgoing, rows: _Rows, name: Layer, samples: slice, order: str) -> None:
-    """Copies outgoing gradients to their place among all samples."""
-    n, h, r, s, q = g.sizes
+def _keep(g: Outgoing, rows: _Rows, name: Layer, samples: slice, k: int, r: int, order: str) -> None:
+    """Copies outgoing gradients of direction k of r to their place among all samples."""
+    n, h, _, s, q = g.sizes
     first = g.parts[0][0]
     if n == rows.n and r == len(g.parts) == 1 and order == "as it comes":
         rows.tensors[name] = first.unsqueeze(2)
@@ -159,8 +181,7 @@ def _keep(g: Outgoing, rows: _Rows, name: Layer, samples: slice, order: str) -> 
     if name not in rows.tensors:
         rows.tensors[name] = empty(first, rows.n, *shape).permute(back)
     out, start = rows.tensors[name][samples], 0
-    for views in g.parts:
-        positions = slice(start, start + views[0].shape[2])
-        for k, view in enumerate(views):
-            out[:, :, k, positions].copy_(view)
+    for (view,) in g.parts:
+        positions = slice(start, start + view.shape[2])
+        out[:, :, k, positions].copy_(view)
         start = positions.stop

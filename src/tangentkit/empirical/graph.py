@@ -239,3 +239,8 @@ def _fits(layout: SampleAxis, mask: Tensor) -> bool:
     # (n, before, n, after) -> whether sample i touches an entry of sample j
     touches = mask.reshape(n, layout.before, n, layout.after).any(3).any(1)
     return not (touches & ~torch.eye(n, dtype=torch.bool, device=mask.device)).any()
+
+
+def signed(number: int) -> int:
+    """A number that a node has saved; autograd shows negative ones wrapped to unsigned."""
+    return number - 2**64 if number >= 2**63 else number

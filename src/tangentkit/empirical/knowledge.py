@@ -11,10 +11,11 @@ from torch import Tensor
 from tangentkit.core.batches import Batch, batch_size, describe
 from tangentkit.core.functions import ModelFunction
 from tangentkit.empirical.batching import Footprint, footprint
+from tangentkit.empirical.company import distinct, keeps_apart, spread
 from tangentkit.empirical.costs import Size, size_of
 from tangentkit.empirical.recording import AnotherGraphError, Recording, record
-from tangentkit.empirical.structure import Structure, learn_structure, spread
-from tangentkit.empirical.verification import BATCH, distinct, keeps_apart, prove, verified
+from tangentkit.empirical.structure import Structure, learn_structure
+from tangentkit.empirical.verification import BATCH, prove, verified
 
 Result = TypeVar("Result")
 
@@ -124,5 +125,5 @@ class Knowledge:
             sizes |= {layer.weight: size_of(recording, layer) for layer in structure.layers}
             foot = footprint(recording, sizes, generic)
         except AnotherGraphError:
-            foot = Footprint(0, generic * item, generic * item)
+            foot = Footprint(0, generic * item, generic * item, generic * item)
         return Known(structure, outputs, sizes, foot, company, latency)

@@ -8,7 +8,7 @@ along the axis of samples.
 
 from torch.autograd.graph import Node
 
-from tangentkit.empirical.graph import Graph
+from tangentkit.empirical.graph import Graph, signed
 
 INDEXED = frozenset({"Index", "IndexPut", "IndexPutImpl", "UnsafeIndexPut", "UnsafeIndex"})
 ANYWHERE = frozenset({"MaskedSelect", "MaskedScatter", "Take", "Put", "Embedding", "RepeatInterleave"})
@@ -47,7 +47,7 @@ def _moves(small: Graph, large: Graph, side: list[bool], i: int) -> bool:
     if name in INDEXED:
         return _indexes(node, own.union(*(axes for _, axes, _ in children)))
     if name in ALONG:
-        dim = _signed(node._saved_dim)  # pyright: ignore
+        dim = signed(node._saved_dim)  # pyright: ignore
         rank = len(small.shapes(i)[0])
         return dim % rank in own or any(dim % rank in axes for _, axes, _ in children)
     if name in PRODUCTS:
@@ -71,8 +71,3 @@ def _indexes(node: Node, axes: set[int]) -> bool:
     indices = node._saved_indices  # pyright: ignore
     given = {k for k, index in enumerate(indices) if index is not None}
     return bool(given & axes) or any(index is not None and not index.dtype.is_signed for index in indices)
-
-
-def _signed(number: int) -> int:
-    # Autograd shows negative numbers wrapped to unsigned ones.
-    return number - 2**64 if number >= 2**63 else number

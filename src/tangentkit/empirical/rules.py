@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from tangentkit.empirical.graph import MixedSamplesError, SampleAxis
@@ -133,3 +134,18 @@ def broadcast_gradient(local: Tensor, site: Site, *, shape: tuple[int, ...] | No
     place = [1 + k if k < axis else 2 + k for k in range(local.ndim)]
     summed = [place[k] for k in range(local.ndim) if padded[k] == 1] + [axis + 1]
     return fronted.sum(sorted(set(summed))).reshape(site.n, math.prod(shape))
+
+
+def picked_gradient(g: Tensor, entries: Tensor, site: Site) -> Tensor:
+    """Per-sample gradient (n, t) of a tensor of which entries were picked.
+
+    Args:
+        g: outgoing gradient, in the shape of the node's output.
+        entries: for every entry of the output, which entry of the flattened tensor it is; -1 for none.
+        site: where; its shape is that of the tensor.
+    """
+    t = math.prod(site.shape)
+    values, places = (site.axis.front(each, site.n).reshape(site.n, -1) for each in (g, entries))
+    # An entry more than wanted takes what comes from nowhere.
+    out = g.new_zeros(site.n, t + 1)
+    return out.scatter_add_(1, torch.where(places < 0, t, places), values)[:, :t]

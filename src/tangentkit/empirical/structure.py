@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge
 
-from tangentkit.core.batches import Batch, batch_size, take
-from tangentkit.core.errors import ModelError
+from tangentkit.core.batches import Batch, take
 from tangentkit.core.functions import ModelFunction
-from tangentkit.empirical import elementwise, lookups, products
+from tangentkit.empirical import distances, elementwise, lookups, products, writes
+from tangentkit.empirical.company import check_company, spread
 from tangentkit.empirical.graph import (
     Graph,
     MixedSamplesError,
@@ -26,7 +26,7 @@ from tangentkit.empirical.graph import (
 from tangentkit.empirical.routing import moves_samples
 from tangentkit.empirical.rules import Lookup, Matrix, Site, Vector, apply_rule
 
-OUR_RULES = (elementwise, lookups, products)
+OUR_RULES = (distances, elementwise, lookups, products, writes)
 """The modules that register rules when they are imported."""
 SMALL, LARGE = 2, 3
 """Batch sizes of the two passes from which the structure is learned."""
@@ -132,7 +132,7 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
     trial = spread(batch, LARGE)
     small_parameters, small_outputs, small = trace(function, take(trial, slice(0, SMALL)))
     large_parameters, large_outputs, large = trace(function, trial)
-    check_same_outputs(outputs_alone(function, trial), large_outputs.detach(), (1, LARGE))
+    check_company(function, trial, large_outputs, chosen=torch.arange(LARGE), size=1)
     names = list(function.params)
     if small.signature != large.signature:
         return Structure((), {}, (), dict.fromkeys(names, "the graph depends on the batch size"), ())
@@ -164,61 +164,10 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
     )
 
 
-def spread(batch: Batch, size: int) -> Batch:
-    """Samples from all over a batch, as far apart as they can be; fewer than wanted are repeated."""
-    return take(batch, spread_indices(batch_size(batch), size))
-
-
-def spread_indices(n: int, size: int) -> Tensor:
-    """`size` of n indices, as far apart as they can be; fewer than wanted are repeated."""
-    return torch.arange(size) % n if n < size else torch.arange(size) * (n - 1) // max(size - 1, 1)
-
-
 def site(graph: Graph, use: Use, axes: dict[int, SampleAxis], n: int) -> Site:
     """A use, bound to a graph."""
     node, number = use.source
     return Site(graph.nodes[use.node], use.slot, graph.shapes(node)[number], axes[use.node], n)
-
-
-def check_same_outputs(few: Tensor, together: Tensor, sizes: tuple[int, int]) -> None:
-    """Refuses a model that gives samples other outputs in a batch than alone, or among fewer.
-
-    Args:
-        few: the outputs of samples in a small batch.
-        together: those of the same samples in a larger one.
-        sizes: of both batches.
-
-    Raises:
-        ModelError: with the gap.
-    """
-    if not together.isfinite().all():
-        return  # the kernel will not be finite either, and says so
-    scale = together.abs().max().clamp_min(torch.finfo(together.dtype).tiny)
-    gap = float((few - together).abs().max() / scale)
-    if not gap <= 1000 * torch.finfo(together.dtype).eps:
-        raise ModelError(
-            "the output of a sample depends on the other samples of its batch, or on chance: samples gave other "
-            f"outputs in a batch of {sizes[1]} than {'alone' if sizes[0] == 1 else f'in one of {sizes[0]}'} "
-            f"(relative gap {gap:.1e})",
-            hint="model.eval(), or a forward= that treats every sample alone",
-        )
-
-
-def outputs_alone(function: ModelFunction, batch: Batch) -> Tensor:
-    """The outputs (n, c) of samples run one by one.
-
-    Raises:
-        ModelError: the model cannot be run on one sample.
-    """
-    singles = [take(batch, slice(i, i + 1)) for i in range(batch_size(batch))]
-    try:
-        return torch.cat([function(function.params, single) for single in singles])
-    except (ValueError, RuntimeError) as error:
-        raise ModelError(
-            "the model cannot be run on a sample alone: the output of a sample depends on the other samples of its "
-            f"batch ({error})",
-            hint="model.eval(), or a forward= that treats every sample alone",
-        ) from error
 
 
 def _rule_kind(

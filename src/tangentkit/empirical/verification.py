@@ -7,9 +7,6 @@ generic route. The verdict is remembered for the structure of the model.
 Samples may say nothing (a closed gate, dead units), and where tokens and samples are flattened together their order
 may be a guess. Such parameters stay unproven, and are compared on the real batches until one says something: with
 random weights w_i, the sum Σ_i w_i ∇(v · f(x_i)) of per-sample gradients must be what autograd gives for it.
-
-Larger batches than all before are also asked whether their samples see each other: a few of them must have the same
-outputs in a smaller batch.
 """
 
 from dataclasses import dataclass, replace
@@ -17,21 +14,20 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tangentkit.core.batches import Batch, batch_size, describe, take, tensors
+from tangentkit.core.batches import Batch, describe, take
 from tangentkit.core.functions import ModelFunction
 from tangentkit.core.seeds import Key
+from tangentkit.empirical.company import check_company, distinct, spread
 from tangentkit.empirical.generic import loop_gradients, vmap_gradients
 from tangentkit.empirical.recording import AnotherGraphError, Recording, record
 from tangentkit.empirical.rules import RULES, Matrix
 from tangentkit.empirical.side import Side, layer_indices, layer_inputs, lookup_gradients, matrix_gradients
-from tangentkit.empirical.structure import Layer, Structure, check_same_outputs, spread, spread_indices
+from tangentkit.empirical.structure import Layer, Structure
 
 BATCH = 5
 """Another size than the passes that the structure was learned from."""
 CHECKED = [1, 4]
 """Samples of that batch that are compared: not the first, where a wrong order of samples would not show."""
-COMPANY = 4
-"""Samples of the smaller batches in which those of a large one are run again."""
 TOLERANCE = {torch.float64: 1e-7, torch.float32: 1e-3}
 ROUGH = 5e-2
 
@@ -82,22 +78,14 @@ def verified(function: ModelFunction, batch: Batch, structure: Structure) -> Str
     return replace(proven, vmap=verdict.vmap, unproven=unproven)
 
 
-def distinct(batch: Batch) -> int:
-    """How many different samples there are."""
-    n = batch_size(batch)
-    rows = torch.cat([leaf.reshape(n, -1).double() for leaf in tensors(batch)], 1)
-    return len(torch.unique(rows, dim=0))
-
-
 def _verify(function: ModelFunction, trial: Batch, structure: Structure) -> Verdict:
     checked = take(trial, CHECKED)
-    alone = torch.cat(
-        [function(function.params, take(checked, slice(i, i + 1))) for i in range(len(CHECKED))]
-    )
-    directions = _directions(alone)
+    directions = _directions(function(function.params, take(checked, slice(0, 1))))
     names = [*structure.names(), *structure.generic, *structure.unused]
     truth = {name: _gram(f) for name, f in loop_gradients(function, names, checked, directions[:1]).items()}
-    scale = torch.stack([k.diagonal().max() for k in truth.values()]).sum() if truth else alone.new_zeros(())
+    scale = (
+        torch.stack([k.diagonal().max() for k in truth.values()]).sum() if truth else directions.new_zeros(())
+    )
     wrong = {
         name: "autograd finds a gradient that the graph does not show"
         for name in structure.unused
@@ -105,7 +93,7 @@ def _verify(function: ModelFunction, trial: Batch, structure: Structure) -> Verd
     }
     try:
         recording = record(function, trial, structure)
-        check_same_outputs(alone, recording.outputs[CHECKED].detach(), (1, BATCH))
+        check_company(function, trial, recording.outputs, chosen=torch.tensor(CHECKED), size=1)
         side = Side(recording, recording.backward(directions[:1]), {})
         wrong |= _disagreements(side, structure, truth, scale)
     except AnotherGraphError:
@@ -186,28 +174,6 @@ def _vmap_agrees(
 
 
 # -- on real batches -----------------------------------------------------------------------------------------------
-
-
-def keeps_apart(function: ModelFunction, batch: Batch, outputs: Tensor) -> bool:
-    """Runs some samples of a batch again in smaller batches: their outputs must be the same.
-
-    Args:
-        function: the model.
-        batch: n samples.
-        outputs: of the model for them, (n, c).
-
-    Returns:
-        Whether that says something of other batches: the samples that were run differ.
-
-    Raises:
-        ModelError: the outputs differ, so samples see each other.
-    """
-    n = batch_size(batch)
-    chosen = spread_indices(n, min(n, 2 * COMPANY))
-    size = max(1, len(chosen) // 2)
-    few = torch.cat([function(function.params, take(batch, part)) for part in chosen.split(size)])
-    check_same_outputs(few, outputs.detach()[chosen], (size, n))
-    return distinct(take(batch, chosen)) == len(chosen)
 
 
 def prove(recording: Recording, batch: Batch) -> tuple[frozenset[str], dict[str, str]]:

@@ -11,6 +11,7 @@ from tangentkit.core.memory import format_bytes
 from tangentkit.empirical.generic import generic_gradients
 from tangentkit.empirical.knowledge import Knowledge, Known
 from tangentkit.empirical.side import Side
+from tangentkit.linalg.spans import spans
 
 PASS_BYTES = 2**28
 """Tensors of the samples that pass together: beyond this, more samples gain nothing."""
@@ -39,8 +40,7 @@ class Passes:
         """
         n, r = batch_size(x), len(self.directions)
         samples, group = self._sizes(n, r if together else 1)
-        for start in range(0, n, samples):
-            rows = slice(start, min(start + samples, n))
+        for rows in spans(n, samples):
             batch = take(x, rows)
             recording = self.knowledge.record(batch, self.known)
             for first in range(0, r, group):
@@ -53,7 +53,7 @@ class Passes:
         foot, r = self.known.footprint, len(self.directions)
 
         def sample(directions: int) -> float:
-            return foot.saved + (directions + 1) * foot.passing + self.beside + 1
+            return foot.saved + (directions + 1) * foot.passing + directions * foot.stacked + self.beside + 1
 
         share = self.budget / 3
         if sample(least) > share:

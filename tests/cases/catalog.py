@@ -1,0 +1,40 @@
+"""All families together."""
+
+from cases import (
+    architectures,
+    attention,
+    blocks,
+    convolutions,
+    formulas,
+    functions,
+    inputs,
+    norms,
+    parametrizations,
+    perceptrons,
+    positions,
+    recurrence,
+    routing,
+    sharing,
+    tables,
+)
+from cases.case import Case
+
+FAMILIES = (
+    perceptrons,
+    convolutions,
+    positions,
+    sharing,
+    tables,
+    norms,
+    attention,
+    recurrence,
+    formulas,
+    parametrizations,
+    blocks,
+    routing,
+    functions,
+    architectures,
+    inputs,
+)
+CASES: dict[str, Case] = {name: case for family in FAMILIES for name, case in family.zoo.items()}
+assert len(CASES) == sum(len(family.zoo) for family in FAMILIES), "two families have a case of the same name"
