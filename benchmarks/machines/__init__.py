@@ -1,13 +1,11 @@
 """Kernel regression on many samples: ours against scikit-learn's Nystroem and Ridge, in one run."""
 
-import json
-import subprocess
 import sys
 
 from rich.console import Console
 
 from benchmarks.machines.workloads import DIMENSION, NOISE, RIDGE
-from benchmarks.measure import ROOT, gemm_rate
+from benchmarks.measure import gemm_rate, run
 
 SIZES = {True: (10_000, 1024), False: (50_000, 4096)}
 """Samples and landmarks or features: a quick trial, and the run."""
@@ -72,16 +70,5 @@ def _cell(found: dict | str) -> str:
 
 
 def _run(name: str, workload: str, n: int, m: int, *, repeats: int) -> dict | str:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.machines.contender",
-        name,
-        workload,
-        *map(str, (n, m, repeats)),
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    if done.returncode:
-        last = done.stderr.strip().splitlines()[-1:] or ["failed"]
-        return "out of memory" if done.returncode == -9 else last[0][:80]
-    return json.loads(done.stdout.strip().splitlines()[-1])
+    module = "benchmarks.machines.contender"
+    return run([sys.executable, "-m", module, name, workload, *map(str, (n, m, repeats))], timeout=3600)

@@ -1,4 +1,8 @@
-"""Sketches: error over dim on trained models, CPU time and memory."""
+"""Sketches: error over dim on trained models, CPU time and memory.
+
+The sentences of CoLA are looked for where `tangentkit.data` looks (TANGENTKIT_DATA), the weights of MiniLM in the
+package that `workloads.MINILM` names; a model whose data is missing has a row that says so.
+"""
 
 import sys
 from collections.abc import Iterator
@@ -13,8 +17,8 @@ TIMES = [
     # contender, workload, outputs, repeats, whether it takes minutes
     ("tensor", "linear", "pseudo", 7, False),
     ("dense", "linear", "pseudo", 1, True),
-    ("passes", "resnet18", "pseudo", 2, False),
-    ("auto", "resnet18", "pseudo", 2, False),
+    ("passes", "resnet18", "pseudo", 3, False),
+    ("auto", "resnet18", "pseudo", 3, False),
     ("passes", "resnet18", "trace", 1, True),
     ("auto", "resnet18", "trace", 1, True),
 ]
@@ -36,12 +40,10 @@ def measure(quick: bool, console: Console) -> Iterator[dict]:
             {"contender": contender, "workload": workload, "outputs": outputs, "found": found}
         )
         yield record
-    for name in TRAINED:
-        dims = DIMS[:1] if quick else DIMS
-        arguments = [name, str(2 if quick else SEEDS), *map(str, dims)]
-        found = run([sys.executable, "-m", "benchmarks.sketch.accuracy", *arguments], timeout=3600)
-        console.print(f"{' '.join(arguments)}: {found}")
-        for dim in dims:
-            one = found[str(dim)] if isinstance(found, dict) else found
-            record["errors"].append({"model": name, "dim": dim, "found": one})
-        yield record
+    for name in TRAINED[:2] if quick else TRAINED:
+        for dim in DIMS[:1] if quick else DIMS:
+            arguments = [name, str(dim), "2" if quick else str(SEEDS)]
+            found = run([sys.executable, "-m", "benchmarks.sketch.accuracy", *arguments])
+            console.print(f"{' '.join(arguments)}: {found}")
+            record["errors"].append({"model": name, "dim": dim, "found": found})
+            yield record

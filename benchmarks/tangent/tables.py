@@ -12,6 +12,8 @@ TARGETS = {
     ("transformer", 64, "trace"): {"recipe": 2},
 }
 """How many times faster than each contender we want to be."""
+LEAN = {("resnet18", 64, "trace"): {"recipe": 0.5}}
+"""The share of a contender's memory that we want to stay below."""
 REASONS = """### What stands between us and the limit
 
 Goals marked as not reached are open. From profiles of single calls:
@@ -49,8 +51,9 @@ def section(record: dict) -> str:
         cells.append(f"{_seconds(row['flops'] / rate)} ({row['ours']['seconds'] * rate / row['flops']:.1f}x)")
         for contender in CONTENDERS:
             found = row.get(contender)
-            target = TARGETS.get((row["workload"], row["n"], row["outputs"]), {}).get(contender)
-            cells.append("" if found is None else _against(found, row["ours"], target))
+            key = (row["workload"], row["n"], row["outputs"])
+            target, share = (goals.get(key, {}).get(contender) for goals in (TARGETS, LEAN))
+            cells.append("" if found is None else _against(found, row["ours"], target, share))
         lines.append("| " + " | ".join(cells) + " |")
     if record.get("note"):
         lines += ["", record["note"]]
@@ -82,9 +85,14 @@ def _cell(found: dict) -> str:
     return f"{_seconds(found['seconds'])}, {found['peak'] / 1e9:.2f} GB"
 
 
-def _against(found: dict | str, ours: dict, target: float | None) -> str:
+def _against(found: dict | str, ours: dict, target: float | None, share: float | None) -> str:
     if isinstance(found, str):
         return found
-    ratio = found["seconds"] / ours["seconds"]
-    goal = "" if target is None else f" → {target}x {'reached' if ratio >= target else 'NOT reached'}"
-    return f"{_cell(found)} ({ratio:.1f}x{goal})"
+    ratio, memory = found["seconds"] / ours["seconds"], ours["peak"] / found["peak"]
+    goal = "" if target is None else f" → {target}x {_judged(ratio >= target)}"
+    lean = "" if share is None else f"; {memory:.0%} of its memory → {share:.0%} {_judged(memory <= share)}"
+    return f"{_cell(found)} ({ratio:.1f}x{goal}{lean})"
+
+
+def _judged(reached: bool) -> str:
+    return "reached" if reached else "NOT reached"

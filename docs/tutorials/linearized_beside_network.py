@@ -11,6 +11,7 @@ import copy
 import sys
 
 import torch
+from torch.utils.data import TensorDataset
 
 import tangentkit as tk
 from tangentkit.core import Key
@@ -71,6 +72,12 @@ for width in widths:
         histories[kind, width] = train(
             module, x, y, settings, key=Key(0), watch={"test": (x_test, y_test)}, stage=f"{kind} x{width}"
         )
+
+# Samples may also be read from a data set, which need not fit in memory: by the same key the same run, bit by bit.
+brief, pairs = Training(epochs=1, learning_rate=0.05, batch=32), TensorDataset(x, y)
+held, read = (linearize(tk.models.lenet(0.5, outputs=len(classes), seed=0)) for _ in range(2))
+assert train(held, x, y, brief, key=Key(0)) == train(read, pairs, None, brief, key=Key(0))
+assert all(torch.equal(u, v) for u, v in zip(held.parameters(), read.parameters(), strict=True))
 
 print(f"{'width':>6} {'network':>18} {'linearized':>18}   (accuracy on training and test images)")
 for width in widths:

@@ -1,10 +1,12 @@
 """Work by a Dask cluster survives the death of workers, and its store the death of the scheduler."""
 
+import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import torch
 from torch import nn
 
 import tangentkit as tk
-from compute.toy_kernels import Gaussian, Linear, Witness
+from compute.toy_kernels import Gaussian, Linear, RowWitness, Witness
 from tangentkit.compute import gram, open_gram
 from tangentkit.compute.engines import Dask, EngineError
 from tangentkit.core.errors import NumericalError
@@ -114,6 +116,8 @@ def test_a_worker_killed_in_the_middle_costs_nothing_but_time(client, tmp_path):
 
     gram(kernel, x, store=tmp_path / "k", tile=4, engine=Dask(client), progress=kill_one)
     assert killed
+    client.wait_for_workers(2, timeout=60)
+    assert pids[0] not in client.run(os.getpid).values(), "it lives"
     assert equal_files(tmp_path / "k", tmp_path / "whole")
 
 
@@ -162,6 +166,31 @@ def test_no_scheduler_is_an_error_that_says_where():
         pytest.raises(EngineError, match=r"tcp://127.0.0.1:9"),
     ):
         list(Dask("tcp://127.0.0.1:9").map(abs, [1]))
+
+
+def test_a_scheduler_is_found_by_host_and_port(client):
+    place = client.scheduler.address.removeprefix("tcp://")
+    assert sorted(Dask(place).map(abs, [-1, 2])) == [1, 2]
+
+
+def test_the_file_of_a_scheduler_may_come_later(client, tmp_path, monkeypatch):
+    file = tmp_path / "scheduler.json"
+    file.write_text('{"addr')  # half of it
+    writer = threading.Timer(0.5, lambda: file.write_text(json.dumps({"address": client.scheduler.address})))
+    writer.start()
+    assert list(Dask(str(file)).map(abs, [-1])) == [1]
+    writer.join()
+    monkeypatch.setattr("tangentkit.compute.engines.WAIT", 0.2)
+    with pytest.raises(EngineError, match=r"never.json: expected an address.*no such file in 0.2 s"):
+        list(Dask(str(tmp_path / "never.json")).map(abs, [-1]))
+
+
+def test_a_worker_gets_the_tiles_of_a_row_one_after_the_other(client, tmp_path):
+    log, side = tmp_path / "log", 12
+    gram(RowWitness(log=str(log)), samples(2 * side), store=tmp_path / "k", tile=2, engine=Dask(client))
+    begun = [line for line in log.read_text().splitlines() if line.startswith("row")]
+    # Each of two workers begins most rows once. Without any order they would begin one for nearly every tile.
+    assert len(begun) <= 3 * side < side * (side + 1) // 2
 
 
 def test_workers_get_the_model_once_and_the_memory_that_is_theirs(client, tmp_path):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import asdict
 from typing import NamedTuple
 
 import pytest
@@ -13,6 +14,7 @@ from tangentkit.cli import main
 from tangentkit.cli.gram import ProgressLines, parse_engine
 from tangentkit.compute import open_gram
 from tangentkit.compute.engines import Dask, Serial, Threads
+from tangentkit.compute.locks import Owner
 from tangentkit.core.errors import InputError
 
 WORDS = ("gram", "--model", "mlp", "--width", "8", "--data", "digits", "--samples", "30", "--tile", "8")
@@ -58,6 +60,32 @@ def test_it_writes_the_kernel_and_goes_on_where_it_stopped(tangentkit, tmp_path)
     torch.testing.assert_close(open_gram(tmp_path / "k.zarr").dense(), expected(), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("damage", ["flip", "truncate"])
+def test_a_damaged_tile_is_told_by_the_next_run_and_mended_when_asked(tangentkit, tmp_path, damage):
+    assert tangentkit(*WORDS, "--store", "k.zarr").code == 0
+    path = tmp_path / "k.zarr" / "gram" / "c" / "1" / "3"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5] if damage == "truncate" else whole[:50] + b"?" + whole[51:])
+    done = tangentkit(*WORDS, "--store", "k.zarr")
+    assert done.code == 1
+    assert str(path) in done.err
+    assert "--repair" in done.err
+    assert tangentkit(*WORDS, "--store", "k.zarr", "--repair").code == 0
+    assert path.read_bytes() == whole
+
+
+def test_what_is_there_is_not_counted_again(tangentkit, tmp_path):
+    assert tangentkit(*WORDS, "--store", "k.zarr").code == 0
+    for name in ("0/1", "2/3", "3/3"):
+        (tmp_path / "k.zarr" / "gram" / "c" / name).unlink()
+    # Without --tile the store's own counts, as in the run that would follow.
+    done = tangentkit(*WORDS[:-2], "--store", "k.zarr", "--dry-run", "--json")
+    assert done.code == 0
+    record = json.loads(done.out)
+    assert (record["tiles"], record["tiles_there"]) == (10, 7)
+    assert "10 tiles of 8 samples a side, 7 of them there," in done.err
+
+
 def test_a_dry_run_writes_nothing_and_tells_the_cost(tangentkit, tmp_path):
     done = tangentkit(*WORDS, "--store", "k.zarr", "--dry-run", "--json")
     assert done.code == 0
@@ -75,11 +103,21 @@ def test_options_make_another_matrix(tangentkit):
         assert "holds another Gram matrix" in done.err
 
 
-@pytest.mark.parametrize("kernel", ["conjugate", "embedding"])
-def test_other_kernels(tangentkit, tmp_path, kernel):
-    assert tangentkit(*WORDS, "--store", "k.zarr", "--kernel", kernel).code == 0
+@pytest.mark.parametrize(
+    ("words", "make"),
+    [
+        (["conjugate"], tk.ConjugateKernel),
+        (["embedding"], tk.EmbeddingKernel),
+        (["sketched", "--dim", "64"], lambda model: tk.SketchedTangentKernel(model, 64)),
+        (["infinite"], tk.InfiniteKernel),
+        (["nngp"], lambda model: tk.InfiniteKernel(model, "nngp")),
+    ],
+    ids=lambda value: value[0] if isinstance(value, list) else "",
+)
+def test_other_kernels(tangentkit, tmp_path, words, make):
+    done = tangentkit(*WORDS, "--store", "k.zarr", "--kernel", *words)
+    assert done.code == 0, done.err
     data = tk.data.load("digits", "train", limit=30)
-    make = {"conjugate": tk.ConjugateKernel, "embedding": tk.EmbeddingKernel}[kernel]
     k = make(tk.models.mlp((64, 8, 8, 10), seed=0).eval())(data.inputs)
     torch.testing.assert_close(open_gram(tmp_path / "k.zarr").dense(), k, rtol=1e-4, atol=1e-4)
 
@@ -124,8 +162,8 @@ def test_a_stale_lock_is_broken_when_told(tangentkit, tmp_path):
     assert tangentkit(*WORDS, "--store", "k.zarr").code == 0
     (tmp_path / "k.zarr" / "gram" / "c" / "0" / "0").unlink()
     lock = tmp_path / "k.zarr" / "lock.json"
-    owner = {"host": "elsewhere", "namespace": "", "pid": 1, "started": 0.0}
-    lock.write_text(json.dumps(owner, indent=1))
+    owner = Owner("elsewhere", machine="", boot="", namespace="", pid=1, started=0.0, since="yesterday")
+    lock.write_text(json.dumps(asdict(owner), indent=1))
     refused = tangentkit(*WORDS, "--store", "k.zarr")
     assert refused.code == 1
     assert "elsewhere" in refused.err
@@ -137,15 +175,16 @@ def test_a_stale_lock_is_broken_when_told(tangentkit, tmp_path):
 def test_engines_by_name():
     assert parse_engine("serial") == Serial()
     assert parse_engine("threads://4") == Threads(4)
-    local, there, file = (
-        parse_engine(text) for text in ("dask://", "dask://host:8786", "dask:///shared/scheduler.json")
-    )
-    assert all(isinstance(engine, Dask) for engine in (local, there, file))
-    assert [engine.cluster for engine in (local, there, file)] == [  # type: ignore[attr-defined]
-        None,
-        "tcp://host:8786",
-        "/shared/scheduler.json",
-    ]
+    places = {
+        "dask://": None,
+        "dask://host:8786": "tcp://host:8786",
+        "dask://tls://host:8786": "tls://host:8786",
+        "dask:///shared/scheduler.json": "/shared/scheduler.json",
+    }
+    for text, place in places.items():
+        engine = parse_engine(text)
+        assert isinstance(engine, Dask)
+        assert engine.cluster == place
     for bad in ("", "threads://many", "serial://2", "spark://host"):
         with pytest.raises(InputError, match="engine"):
             parse_engine(bad)

@@ -1,23 +1,18 @@
-"""Never wrong, never lost: what is damaged, foreign, locked or full is an error that says so."""
+"""Never wrong: what is damaged, in the wrong place or not ours is an error that names the file."""
 
-import json
-import os
-import resource
-import signal
-import socket
 import subprocess
 import sys
-from contextlib import suppress
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
+import zarr
 
-import tangentkit as tk
 from compute.toy_kernels import Counted, Gaussian, Linear
-from tangentkit.compute import break_lock, gram, open_gram
-from tangentkit.core.errors import DataError, ModelError
+from tangentkit.compute import gram, open_gram
+from tangentkit.core.errors import DataError
 from tangentkit.core.seeds import Key
 
 KERNEL = Linear().normalized() + Gaussian()
@@ -194,6 +189,37 @@ def test_repair_brings_back_the_same_bytes(store, name, damage):
     assert contents(store) == before
 
 
+def test_repair_changes_nothing_that_is_whole(store):
+    (store / "gram" / "zarr.json").write_bytes(b"")
+    stamps = {path: path.stat().st_ino for path in store.rglob("*") if path.name != "zarr.json"}
+    again(store, repair=True)
+    assert {path: path.stat().st_ino for path in stamps} == stamps
+
+
+def test_repair_for_another_matrix_changes_nothing(store):
+    (store / "gram" / "zarr.json").write_bytes(b"")
+    before = contents(store)
+    with pytest.raises(DataError, match="another Gram matrix"):
+        gram(KERNEL, samples(seed=1), store=store, repair=True)
+    assert contents(store) == before
+
+
+def test_verify_reads_every_file(store):
+    open_gram(store).verify()
+    heard = []
+    open_gram(store).verify(progress=lambda *news: heard.append(news))
+    assert heard[-1] == ("verify", 12, 12)  # six tiles, three ranges of features and of scales
+    for name, content in contents(store).items():
+        path = store / name
+        path.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
+        with pytest.raises(DataError, match=f"{path} is "):
+            open_gram(store).verify()
+        path.write_bytes(content)
+    (store / "features-lb-x" / "c" / "0" / "0").unlink()
+    with pytest.raises(DataError, match="features-lb-x/c/0/0 is missing"):
+        open_gram(store).verify()
+
+
 def test_repair_computes_only_what_is_damaged(tmp_path):
     kernel = Counted(Gaussian())
     gram(kernel, samples(), store=tmp_path / "k", tile=3)
@@ -224,143 +250,26 @@ def test_a_tile_that_goes_missing_is_never_read_as_numbers(store):
     assert G[0, 0] == pytest.approx(float(KERNEL(samples())[0, 0]))
 
 
-# Whose matrix is it? -----------------------------------------------------------------------------------------------
+def test_two_readers_see_whole_tiles_while_one_writes(store):
+    G, expected = open_gram(store), KERNEL(samples())
+    tiles = {index: G.store.get("gram", index) for index in G.store.indices("gram")}
+    done = threading.Event()
 
+    def write() -> None:
+        while not done.is_set():
+            for index, tile in tiles.items():
+                G.store.put("gram", index, tile)
 
-class Net(nn.Module):
-    """A network with an option that its printed form does not show."""
-
-    def __init__(self, slope: float = 1.0, seed: int = 0):
-        super().__init__()
-        generator = torch.Generator().manual_seed(seed)
-        self.first = nn.Linear(3, 4, dtype=torch.float64)
-        self.last = nn.Linear(4, 2, dtype=torch.float64)
-        self.slope = slope
-        self.register_buffer("shift", torch.zeros(4, dtype=torch.float64))
-        with torch.no_grad():
-            for p in self.parameters():
-                p.copy_(torch.randn(p.shape, generator=generator, dtype=p.dtype))
-
-    def forward(self, x):
-        return self.last(torch.tanh(self.slope * self.first(x)) + self.shift)
-
-
-class OtherNet(Net):
-    """The same parameters, other code."""
-
-    def forward(self, x):
-        return self.last(torch.sin(self.slope * self.first(x)) + self.shift)
-
-
-OtherNet.__qualname__ = "Net"
-OtherNet.__name__ = "Net"
-
-
-def shifted_net() -> Net:
-    net = Net()
-    net.shift += 1
-    return net
-
-
-FACTOR = 2.0
-
-
-def doubled(model, batch):
-    return FACTOR * model(batch)
-
-
-def tangent(net: nn.Module | None = None, *args, **options) -> tk.TangentKernel:
-    return tk.TangentKernel(net or Net(), *args, memory="100MB", **options)
-
-
-OTHERS = {
-    "another model": ((tangent(Net(seed=1)), samples()), ["kernel.function.parameters"]),
-    "other buffers": ((tangent(shifted_net()), samples()), ["kernel.function.buffers"]),
-    "other code": ((tangent(OtherNet()), samples()), ["kernel.function.architecture"]),
-    "a hidden option": ((tangent(Net(slope=2.0)), samples()), ["kernel.function.architecture"]),
-    "other outputs": ((tangent(None, "pseudo"), samples()), ["kernel.outputs"]),
-    "other parameters": (
-        (tangent(params=["last.weight"]), samples()),
-        ["kernel.function.selection", "kernel.function.parameters"],
-    ),
-    "another forward": ((tangent(forward=doubled), samples()), ["kernel.function.forward"]),
-    "another seed": ((tangent(probes=3, seed=1), samples()), ["kernel.seed", "kernel.probes"]),
-    "another kernel": ((tangent().normalized(), samples()), ["kernel.kind"]),
-    "another factor": ((2.0 * tangent(), samples()), ["kernel.factor"]),
-    "another dtype": ((tangent().to(torch.float32), samples()), ["dtype"]),
-    "other data": ((tangent(), samples(seed=1)), ["data.x.content", "data.x.order"]),
-    "more data": ((tangent(), samples(8)), ["data.x.samples"]),
-    "another order": ((tangent(), samples().flip(0)), ["data.x.order"]),
-    "two sides": ((tangent(), samples(), samples()), ["data.y", "symmetric"]),
-}
-
-
-@pytest.fixture(scope="module")
-def tangent_store(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("whose") / "k.zarr"
-    gram(tangent(), samples(), store=folder, tile=4)
-    return folder
-
-
-@pytest.mark.parametrize("case", OTHERS)
-def test_another_matrix_is_an_error_that_says_what_differs(tangent_store, case):
-    (kernel, *data), names = OTHERS[case]
-    before = contents(tangent_store)
-    with pytest.raises(DataError, match="another Gram matrix") as caught:
-        gram(kernel, *data, store=tangent_store)
-    for name in names:
-        assert name in str(caught.value)
-    if case == "another order":
-        assert "content" not in str(caught.value)
-    assert contents(tangent_store) == before
-
-
-def test_another_tile_size_is_an_error(tangent_store):
-    with pytest.raises(DataError, match=r"differ in tile: expected tile 4, got 3"):
-        gram(tangent(), samples(), store=tangent_store, tile=3)
-
-
-@pytest.mark.parametrize("library", ["tangentkit", "torch"])
-def test_another_version_is_an_error(tangent_store, monkeypatch, library):
-    if library == "tangentkit":
-        monkeypatch.setattr(sys.modules["tangentkit.compute.gram"], "version", lambda _: "99")
-    else:
-        monkeypatch.setattr(torch, "__version__", "99")
-    with pytest.raises(DataError, match=rf"differ in library.{library}:.*got 99"):
-        gram(tangent(), samples(), store=tangent_store)
-    assert open_gram(tangent_store).shape == (7, 7)  # to read it needs no agreement
-
-
-def test_the_same_matrix_from_new_objects_is_the_same(tangent_store):
-    before = contents(tangent_store)
-    gram(tangent(Net()), samples().clone(), store=tangent_store)
-    assert contents(tangent_store) == before
-
-
-def test_training_the_model_later_does_not_change_a_kernel(tangent_store):
-    net = Net()
-    kernel = tangent(net)
-    with torch.no_grad():
-        net.first.weight.zero_()
-    gram(kernel, samples(), store=tangent_store)
-
-
-def test_a_kernel_that_cannot_say_what_it_is_has_no_store(tmp_path):
-    class Mystery(Gaussian):
-        pass
-
-    kernel = Mystery()
-    object.__setattr__(kernel, "source", open(os.devnull))  # noqa: SIM115
-    with kernel.source, pytest.raises(ModelError, match=r"kernel.source.*identity\(\)"):
-        gram(kernel, samples(), store=tmp_path / "k")
-    assert not (tmp_path / "k").exists()
-
-
-def test_a_folder_of_something_else_is_left_alone(tmp_path):
-    (tmp_path / "thesis.txt").write_text("all of it")
-    with pytest.raises(DataError, match=r"not a store.*thesis.txt"):
-        gram(Gaussian(), samples(), store=tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+    with ThreadPoolExecutor(3) as pool:
+        writer = pool.submit(write)
+        try:
+            readers = [pool.submit(lambda: [open_gram(store).dense() for _ in range(20)]) for _ in range(2)]
+            for read in readers:
+                for dense in read.result():
+                    torch.testing.assert_close(dense, expected)
+        finally:
+            done.set()
+        writer.result()
 
 
 def test_nothing_is_unpickled(store):
@@ -376,148 +285,33 @@ def test_nothing_is_unpickled(store):
         assert not content.startswith(b"\x80")
 
 
-# One writer -------------------------------------------------------------------------------------------------------
+def test_a_folder_of_something_else_is_left_alone(tmp_path):
+    (tmp_path / "thesis.txt").write_text("all of it")
+    with pytest.raises(DataError, match=r"not a store.*thesis.txt"):
+        gram(Gaussian(), samples(), store=tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
 
 
-def lock_of(pid: int, started: float, host: str | None = None) -> bytes:
-    namespace = os.readlink("/proc/self/ns/pid") if Path("/proc/self/ns/pid").exists() else ""
-    owner = {"host": host or socket.gethostname(), "namespace": namespace, "pid": pid, "started": started}
-    return json.dumps(owner, indent=1).encode()
+@pytest.mark.parametrize(
+    "make", [zarr.create_group, lambda place: zarr.create_array(place, shape=3, dtype="f4")]
+)
+def test_what_somebody_else_keeps_in_zarr_is_left_alone(tmp_path, make):
+    make(str(tmp_path / "mine"))
+    before = contents(tmp_path / "mine")
+    with pytest.raises(DataError, match=r"not a store.*zarr.json"):
+        gram(Gaussian(), samples(), store=tmp_path / "mine")
+    assert contents(tmp_path / "mine") == before
 
 
-class Rival(Gaussian):
-    """Tries to write the same store while it is being written."""
-
-    def __call__(self, x, y=None):
-        if self.store:  # type: ignore[attr-defined]
-            with pytest.raises(DataError, match=rf"being written.*process {os.getpid()} on "):
-                gram(Rival.of(None), samples(), store=self.store, tile=3)  # type: ignore[attr-defined]
-        return super().__call__(x, y)
-
-    @classmethod
-    def of(cls, store: Path | None) -> "Rival":
-        kernel = cls()
-        object.__setattr__(kernel, "store", store)
-        return kernel
-
-    def identity(self):
-        return {"kind": "rival"}
-
-
-def test_a_second_writer_refuses_while_the_first_writes(tmp_path):
-    G = gram(Rival.of(tmp_path / "k"), samples(), store=tmp_path / "k", tile=3)
-    torch.testing.assert_close(G.dense(), Gaussian()(samples()))
-    assert not (tmp_path / "k" / "lock.json").exists()
-
-
-@pytest.mark.parametrize("pid", ["ended", "used again"])
-def test_the_lock_of_a_process_that_ended_is_taken_over(tmp_path, pid):
-    folder = tmp_path / "k"
-    folder.mkdir()
-    gone = subprocess.Popen([sys.executable, "-c", ""])
-    gone.wait()
-    number = gone.pid if pid == "ended" else os.getpid()
-    (folder / "lock.json").write_bytes(lock_of(number, 1000.0))
-    gram(Gaussian(), samples(), store=folder)
-    assert not (folder / "lock.json").exists()
-
-
-def test_the_lock_of_another_machine_stands_until_it_is_broken(tmp_path):
-    folder = tmp_path / "k"
-    folder.mkdir()
-    (folder / "lock.json").write_bytes(lock_of(1, 1000.0, host="elsewhere"))
-    with pytest.raises(DataError, match=r"process 1 on elsewhere.*break_lock"):
-        gram(Gaussian(), samples(), store=folder)
-    assert break_lock(folder)
-    assert not break_lock(folder)
-    gram(Gaussian(), samples(), store=folder)
-
-
-def test_a_damaged_lock_is_named(tmp_path):
-    folder = tmp_path / "k"
-    folder.mkdir()
-    (folder / "lock.json").write_bytes(lock_of(1, 1000.0).replace(b"pid", b"pie"))
-    with pytest.raises(DataError, match=r"lock.json is damaged.*break_lock"):
-        gram(Gaussian(), samples(), store=folder)
-
-
-def test_the_lock_is_given_back_after_an_error(tmp_path):
-    class Failing(Gaussian):
-        def __call__(self, x, y=None):
-            return super().__call__(x, y) / (1 // 0)
-
-    with pytest.raises(ZeroDivisionError):
-        gram(Failing(), samples(), store=tmp_path / "k")
-    assert not (tmp_path / "k" / "lock.json").exists()
-
-
-# A full disk ------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    """A file system of one megabyte."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    made = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(folder)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if made.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {made.stderr.strip()}")
-    yield folder
-    subprocess.run(["umount", str(folder)], check=True)
-
-
-def test_what_cannot_fit_is_refused_before_it_begins(small_disk):
-    with pytest.raises(DataError, match=r"no room for the tiles.*bytes"):
-        gram(Gaussian(), samples(600), store=small_disk / "k", tile=100)
-    assert not list((small_disk / "k").rglob("c/*/*"))
-
-
-class Filling(Gaussian):
-    """Fills the disk when it has computed some tiles."""
-
-    def __call__(self, x, y=None):
-        if (self.folder / "k" / "gram" / "c" / "0" / "1").exists() and not self.filler.exists():  # type: ignore
-            with self.filler.open("wb", buffering=0) as file, suppress(OSError):
-                while True:
-                    file.write(b"x" * 4096)
-        return super().__call__(x, y)
-
-    def identity(self):
-        return {"kind": "filling"}
-
-
-def test_a_disk_that_fills_up_leaves_a_valid_store(small_disk):
-    kernel, x = Filling(), samples(250)
-    object.__setattr__(kernel, "folder", small_disk)
-    object.__setattr__(kernel, "filler", small_disk / "filler")
-    with pytest.raises(DataError, match=r"no room to write .*gram/c/0/2.*run again"):
-        gram(kernel, x, store=small_disk / "k", tile=50)
-    assert not list(small_disk.rglob("*.partial"))
-    assert not (small_disk / "k" / "lock.json").exists()
-    assert len(list((small_disk / "k" / "gram" / "c").glob("*/*"))) == 2
-    (small_disk / "filler").unlink()
-    (small_disk / "filler").touch()
-    torch.testing.assert_close(gram(kernel, x, store=small_disk / "k").dense(), Gaussian()(x))
-
-
-def test_a_limit_on_the_size_of_files_leaves_a_valid_store(tmp_path):
-    def limited(size):
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    x = samples(100)
-    try:
-        limited(10_000)
-        with pytest.raises(DataError, match="no room to write"):
-            gram(Gaussian(), x, store=tmp_path / "k", tile=50)
-    finally:
-        limited(soft)
-        signal.signal(signal.SIGXFSZ, previous)
-    assert not list(tmp_path.rglob("*.partial"))
-    torch.testing.assert_close(gram(Gaussian(), x, store=tmp_path / "k").dense(), Gaussian()(x))
+def test_something_else_in_the_place_of_a_tile_is_named(store):
+    folder = store / "gram" / "c" / "1"
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    folder.write_text("a file where a folder should be")
+    with pytest.raises(DataError, match=f"cannot write {folder}"):
+        again(store)
+    with pytest.raises(DataError, match="not complete"):
+        open_gram(store)
+    folder.unlink()
+    torch.testing.assert_close(again(store), KERNEL(samples()))

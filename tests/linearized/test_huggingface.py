@@ -60,3 +60,35 @@ def test_value_and_gradient_of_the_logits(make, attention):
         [(p.grad if p.grad is not None else 0 * p.detach()).flatten() for p in model.parameters()]
     )
     assert gap(gradient, torch.einsum("nc,ncp->p", v, j)) <= 1e-10
+
+
+def test_models_that_are_checkpointed_train_without():
+    torch.manual_seed(0)
+    network = bert("sdpa").double()
+    plain = linearize(network)
+    network.gradient_checkpointing_enable()
+    model = linearize(network)
+    batch = {"input_ids": torch.randint(1, 20, (4, 5), generator=Key(0).torch())}
+    gradients = []
+    for module in (plain, model):
+        module(**batch).logits.square().sum().backward()
+        gradients.append(torch.cat([p.grad.flatten() for p in module.parameters() if p.grad is not None]))
+    assert gap(gradients[1], gradients[0]) <= 1e-12
+
+
+def test_models_that_compute_in_float32_inside_are_right_to_its_rounding():
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=20, hidden_size=8, num_hidden_layers=1, num_attention_heads=2, intermediate_size=12,
+        max_position_embeddings=8,
+    )  # fmt: skip
+    network = transformers.LlamaForCausalLM(config).double().eval()
+    batch = {"input_ids": torch.randint(1, 20, (4, 5), generator=Key(0).torch())}
+    model = linearize(network)
+    logits, v = model(**batch).logits, torch.randn(4, 5, 20, generator=Key(1).torch()).double()
+    expected = network(**batch).logits
+    assert gap(logits.detach(), expected.detach()) <= 1e-5
+    logits.backward(v)
+    truth = torch.autograd.grad(expected, list(network.parameters()), v)
+    found = [p.grad for p in model.parameters()]
+    assert gap(*(torch.cat([g.flatten() for g in part]) for part in (found, truth))) <= 1e-5

@@ -4,11 +4,13 @@ import copy
 import pickle
 import warnings
 from collections import OrderedDict
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import nn
 from torch.nn import functional as F
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.data import DataLoader, TensorDataset
 
 from cases import CASES, Case, Formula, gap, jacobians
@@ -117,9 +119,29 @@ def test_every_route_that_works_gives_the_same(name):
         found[model.route] = (outputs.detach(), flat_gradient(model))
     assert found
     for outputs, gradient in found.values():
-        if name != "embedding with padding_idx":  # where forward mode means another J: see routes.py
-            assert gap(outputs, next(iter(found.values()))[0]) <= 1e-11
-            assert gap(gradient, next(iter(found.values()))[1]) <= 1e-11
+        assert gap(outputs, next(iter(found.values()))[0]) <= 1e-11
+        assert gap(gradient, next(iter(found.values()))[1]) <= 1e-11
+
+
+def test_padding_that_the_first_batch_does_not_have_moves_nothing():
+    torch.manual_seed(0)
+    net = Formula(
+        lambda m, i: m.b(m.e(i).tanh().mean(1)), e=nn.Embedding(6, 3, padding_idx=2), b=nn.Linear(3, 2)
+    ).double()
+    model = linearize(net)
+    u = displace(model)
+    model(torch.tensor([[0, 1], [4, 5]]))  # by which the route is chosen
+    padded = torch.tensor([[0, 2], [2, 2], [2, 5]])
+    j = reference.jacobian(net, padded)
+    outputs = model(padded)
+    assert gap(outputs.detach(), net(padded).detach() + j @ u) <= 1e-12
+    outputs.sum().backward()
+    assert gap(flat_gradient(model), j.sum((0, 1))) <= 1e-12
+    assert not model.displacement.e.weight.grad[2].any()
+    # Where nothing can be tried out, it is the same.
+    parameters = {name: p.detach() for name, p in model.named_parameters()}
+    gradient = torch.func.grad(lambda u: torch.func.functional_call(model, u, (padded,)).sum())(parameters)
+    assert gap(torch.cat([g.flatten() for g in gradient.values()]), j.sum((0, 1))) <= 1e-12
 
 
 def test_the_error_is_of_second_order():
@@ -198,6 +220,39 @@ def test_its_tangent_kernel_is_the_networks_at_any_displacement():
     model = linearize(net)
     displace(model)
     assert gap(TangentKernel(model)(X), TangentKernel(net)(X)) <= 1e-12
+
+
+class Operations(TorchDispatchMode):
+    """Counts the operations that torch executes."""
+
+    def __init__(self):
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_takes_the_same_operations_whatever_the_number_of_outputs():
+    def operations(module, outputs):
+        targets = torch.arange(7) % outputs
+        F.cross_entropy(module(X), targets).backward()  # the first call of a linearization verifies its route
+        with Operations() as seen:
+            F.cross_entropy(module(X), targets).backward()
+        return seen.count
+
+    def network(outputs):
+        return nn.Sequential(
+            nn.Linear(3, 6), nn.Tanh(), nn.Linear(6, 6), nn.Tanh(), nn.Linear(6, outputs)
+        ).double()
+
+    few, many, plain = (
+        operations(linearize(network(2)), 2), operations(linearize(network(40)), 40), operations(network(40), 40)
+    )  # fmt: skip
+    assert few == many
+    # Of L backward passes there would be more than that for L = 40, and more than for L = 2.
+    assert many < 20 * plain
 
 
 # -- a module among modules --------------------------------------------------------------------------------------
@@ -354,6 +409,15 @@ def test_inside_of_an_autograd_function():
             return model(x)
 
     assert torch.equal(Around.apply(X), model(X))
+
+
+def test_threads_take_their_turns():
+    model = linearize(network())
+    displace(model)
+    expected = model(X).detach()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: model(X).detach(), range(40)))
+    assert all(torch.equal(outputs, expected) for outputs in found)
 
 
 @pytest.mark.slow
@@ -522,12 +586,12 @@ def test_what_has_no_linearization_is_refused():
     net = Formula(lambda m, x: Opaque.apply(m.a(x)), a=nn.Linear(3, 2))
     with pytest.raises(ModelError, match=r"dual numbers: .*jvp function.*double reverse: disagrees"):
         linearize(net)(torch.ones(2, 3))
-    bag = nn.EmbeddingBag(5, 3, mode="sum", scale_grad_by_freq=True)
-    with pytest.raises(ModelError, match=r"dual numbers: _embedding_bag has no such derivative"):
-        linearize(bag)(torch.tensor([[1, 1, 2], [0, 1, 4]]))
-    case = CASES["embedding scaled by frequency"]
-    with pytest.raises(ModelError, match="scale_grad_by_freq"):
-        on_batch(linearize(case.model(), **case.keywords), case, case.batches()[0])
+    for layer in (nn.Embedding, nn.EmbeddingBag):
+        net = nn.Sequential(layer(5, 3, scale_grad_by_freq=True), nn.Linear(3, 2))
+        with pytest.raises(ModelError, match=rf"{layer.__name__} '0' has scale_grad_by_freq"):
+            linearize(net)
+        head = linearize(net, params=["1.weight", "1.bias"])
+        assert head(torch.tensor([[1, 1, 2], [0, 1, 4]])).shape[-1] == 2
 
 
 def test_errors_of_the_network_come_through_as_they_are():

@@ -180,6 +180,47 @@ def test_losses_and_accuracies(name):
     assert torch.allclose(hits, torch.tensor([1, 1 / 3, 2 / 3] if name == "bce" else [1.0, 0, 1]))
 
 
+@pytest.mark.parametrize("name", [name for name in LOSSES if name != "bce"])
+@pytest.mark.parametrize(
+    "kind", [torch.int32, torch.uint8, "one-hot in float64", "one-hot integers"], ids=str
+)
+def test_classes_are_classes_in_any_type(name, kind):
+    f = torch.randn(4, 3, generator=Key(0).torch())
+    y = torch.tensor([0, 2, 1, 2])
+    if isinstance(kind, str):
+        given = F.one_hot(y, 3).to(torch.float64 if "float" in kind else torch.int64)
+    else:
+        given = y.to(kind)
+    if name == "cross-entropy" and kind == "one-hot integers":
+        with pytest.raises(
+            InputError, match=r"targets do not fit the outputs: expected classes of shape \(4,\)"
+        ):
+            LOSSES[name].value(f, given)
+        return
+    torch.testing.assert_close(LOSSES[name].value(f, given), LOSSES[name].value(f, y))
+    torch.testing.assert_close(LOSSES[name].hits(f, given, 0.5), LOSSES[name].hits(f, y, 0.5))
+
+
+@pytest.mark.parametrize("name", ["l2", "l2-mean", "cross-entropy", "bce"])
+@pytest.mark.parametrize("wrong", [3, -1])
+def test_classes_that_the_outputs_do_not_have_are_refused(name, wrong):
+    with pytest.raises(InputError, match=rf"integers from 0 to 2, got from .*{wrong}"):
+        train(
+            nn.Linear(4, 3).double(), X[:2], torch.tensor([1, wrong]), Training(1, 0.1, loss=name), key=Key(0)
+        )
+
+
+def test_targets_that_fit_no_cross_entropy_are_refused():
+    settings = Training(1, 0.1, loss="cross-entropy")
+    for y in (Y.double(), Y[:, None], F.one_hot(Y, 4).double()):
+        with pytest.raises(
+            InputError, match=r"targets do not fit the outputs: expected classes of shape \(26,\)"
+        ):
+            train(nn.Linear(4, 3).double(), X, y, replace(settings, batch=None), key=Key(0))
+    with pytest.raises(InputError, match=r"expected outputs of shape \(n, c\)"):
+        train(nn.Linear(4, 1).double(), X, Y, settings, key=Key(0), forward=lambda m, x: m(x)[:, 0])
+
+
 @pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (-1.0, 1.0), (-0.1, 0.9)])
 def test_a_single_output_divides_at_the_middle_of_its_targets(low, high):
     y = torch.where(X[:, 0] > 0, high, low)

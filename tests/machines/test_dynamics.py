@@ -187,6 +187,19 @@ def test_singular_kernels_end_at_least_norm_and_leave_what_they_cannot_reach():
     assert (training.time_to_fit()[:3] < math.inf).all()
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_rounding_of_a_kernel_in_float32_is_taken_for_what_it_is(seed):
+    generator = torch.Generator().manual_seed(seed)
+    features, others = (torch.randn(n, 5, generator=generator) for n in (60, 9))
+    y = torch.randn(60, generator=generator).double()
+    # Singular, computed in float32 and handed over in float64, with eigenvalues of -1e-7 and 1e-7 of the largest.
+    kernel, cross = (features @ features.T).double(), (others @ features.T).double()
+    assert torch.linalg.eigvalsh(kernel)[0] < 0
+    expected = others.double() @ torch.linalg.pinv(features.double()) @ y
+    for t in (1e6, math.inf):
+        close(gradient_flow(kernel, y, t, K_test=cross), expected, atol=1e-4)
+
+
 def test_a_kernel_of_zeros_learns_nothing():
     zeros = torch.zeros(N, N).double()
     for t in (0.0, 5.0, math.inf):
@@ -339,15 +352,15 @@ def test_the_largest_learning_rate_is_a_sharp_threshold(loss, momentum):
     bound, matrix = max_learning_rate(PROBLEM.K, loss=loss, momentum=momentum), PROBLEM.K.reshape(N * C, -1)
     top = torch.linalg.eigh(matrix).eigenvectors[:, -1]
     errors = []
-    for lr in (0.99 * bound, 1.01 * bound):
+    for lr in (0.97 * bound, 1.03 * bound):
         f, velocity = F0.clone(), torch.zeros_like(F0)
-        for _ in range(600):
+        for _ in range(250):
             f.requires_grad_()
             (gradient,) = torch.autograd.grad(LOSSES[loss](f, Y), f)
             velocity = momentum * velocity + (matrix @ gradient.reshape(-1)).reshape(N, C)
             f = f.detach() - lr * velocity
         errors.append(abs(float(top @ (f - Y).reshape(-1))))
-    # In 600 steps the error of the top mode changes by about exp(± 600 · 0.02) without momentum.
+    # In 250 steps the error of the top mode changes by about exp(± 250 · 0.06) without momentum.
     start = abs(float(top @ (F0 - Y).reshape(-1)))
     assert errors[0] < 0.1 * start
     assert errors[1] > 10 * start

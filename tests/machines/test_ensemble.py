@@ -143,7 +143,7 @@ def test_samples_of_the_prior_that_are_trained_have_its_mean_and_covariance():
 
 
 def test_wide_networks_are_the_ensemble():
-    networks, width, steps = 400, 512, 60
+    networks, width, steps = 200, 512, 30
     generator = torch.Generator().manual_seed(0)
     shapes = [(width, 5), (width, 1), (1, width), (1, 1)]
     W1, b1, W2, b2 = parameters = [

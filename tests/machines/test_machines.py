@@ -1,16 +1,19 @@
 """What all machines share: kinds of inputs, clones, pickles, and what they refuse."""
 
+import copy
 import pickle
 
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_array
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 from torch import nn
+from torch.utils.data import TensorDataset
 
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.seeds import Key
@@ -101,9 +104,9 @@ def test_predictions_do_not_depend_on_the_memory_budget(machine):
 def test_clones_share_the_kernel_and_nothing_that_was_fitted(machine):
     kernel = TangentKernel(network())
     fitted = with_kernel(machine, kernel).fit(images(12), labels(12))
-    copy = clone(fitted)
-    assert copy.kernel is kernel
-    assert not any(key.endswith("_") and not key.startswith("__") for key in vars(copy))
+    fresh = clone(fitted)
+    assert fresh.kernel is kernel
+    assert not any(key.endswith("_") and not key.startswith("__") for key in vars(fresh))
 
 
 def test_clones_share_the_initial_function():
@@ -162,6 +165,58 @@ def test_scikit_learns_tools_work_with_kernels_of_networks():
         cross_val_score(KernelRegression(ridge=0.1), K, y, cv=3),
         cross_val_score(KernelRegression(kernel, ridge=0.1), x, y, cv=3),
     )
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=name)
+def test_a_machine_may_be_fitted_again_on_something_else(machine):
+    x, y = images(12).flatten(1), labels(12)
+    linear = with_kernel(machine, lambda x, y: x @ y.T).fit(x.numpy(), y.numpy())
+    linear.feature_names_in_ = np.array([f"pixel {i}" for i in range(36)])  # as of a data frame
+    expected = with_kernel(machine, linear.kernel).fit(x.numpy(), y.numpy()).predict(x.numpy())
+    torch.testing.assert_close(linear.fit(x, y).predict(x).numpy(), expected)
+    np.testing.assert_allclose(linear.predict(x.numpy()), expected)  # and says nothing of names
+    fewer = linear.fit(x[:7, :5], y[:7]).predict(x[:2, :5])
+    torch.testing.assert_close(
+        fewer, with_kernel(machine, linear.kernel).fit(x[:7, :5], y[:7]).predict(x[:2, :5])
+    )
+    assert linear.n_features_in_ == 5
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=name)
+def test_inputs_with_a_graph_leave_it_behind(machine):
+    weight = torch.ones((), dtype=torch.float64, requires_grad=True)
+    x, y = images(12).flatten(1) * weight, labels(12)
+    fitted = with_kernel(machine, lambda x, y: x @ y.T).fit(x, y)
+    assert not fitted.predict(x).requires_grad
+    assert not fitted.X_fit_.requires_grad
+    torch.testing.assert_close(copy.deepcopy(fitted).predict(x), fitted.predict(x))
+
+
+def test_features_in_half_precision_are_taken_as_they_are():
+    Phi, y = images(30).flatten(1)[:, :5], torch.randn(30, dtype=torch.float64, generator=Key(2).torch())
+    for dtype in (torch.float16, torch.bfloat16):
+        rounded = Phi.to(dtype)
+        found = KernelRegression("features", ridge=0.1).fit(rounded, y).predict(rounded)
+        exact = KernelRegression("features", ridge=0.1).fit(rounded.double(), y).predict(rounded.double())
+        torch.testing.assert_close(found.double(), exact, rtol=1e-4, atol=1e-4)
+    with pytest.raises(
+        InputError, match=r"bad dtype of an operator: expected float32 or float64, got bfloat16"
+    ):
+        KernelRegression(ridge=0.1).fit((Phi @ Phi.T).bfloat16(), y)
+
+
+@pytest.mark.parametrize("machine", MACHINES, ids=name)
+def test_sparse_inputs_are_refused(machine):
+    x, y = images(12).flatten(1), labels(12)
+    with pytest.raises(InputError, match=r"sparse inputs: expected dense tensors.*to_dense"):
+        with_kernel(machine, "features").fit(x.to_sparse(), y)
+    with pytest.raises(TypeError, match="Sparse data was passed"):
+        with_kernel(machine, "features").fit(csr_array(x.numpy()), y.numpy())
+
+
+def test_data_sets_are_sent_to_where_they_belong():
+    with pytest.raises(InputError, match=r"samples in memory.*got TensorDataset.*tk\.gram"):
+        KernelRegression(TangentKernel(network())).fit(TensorDataset(images(12)), labels(12))
 
 
 def test_labels_may_be_anything_that_can_be_told_apart():

@@ -133,6 +133,8 @@ def test_refusals():
         NystromRegression(rbf, landmarks=0).fit(x, y)
     with pytest.raises(InputError, match="bad ridge: expected a finite number > 0"):
         NystromRegression(rbf, ridge=0.0).fit(x, y)
+    with pytest.raises(InputError, match="bad tol: expected a finite number > 0, got 0"):
+        NystromRegression(rbf, tol=0).fit(x, y)
     with pytest.raises(KeyError, match=r"unknown solver 'falcon'.*'falkon'"):
         NystromRegression(rbf, solver="falcon").fit(x, y)
     with pytest.raises(InputError, match="targets do not match the samples: expected 20 targets, got 19"):

@@ -11,11 +11,12 @@ from torch import nn
 
 from tangentkit import reference
 from tangentkit.compute import gram
+from tangentkit.core.errors import NumericalError
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, TangentKernel
 from tangentkit.linalg import CG, Eigen, FactorOperator, Nystrom, PivotedCholesky
 from tangentkit.machines import KernelRegression, NystromRegression
-from tangentkit.machines.normal_equations import COLUMNS, normal_equations
+from tangentkit.machines.normal_equations import normal_equations, products_of_columns
 
 DUAL = ["cholesky", "eigh", "cg"]
 ALL = [*DUAL, "features", "normal"]
@@ -100,7 +101,7 @@ def test_features_do_not_square_the_condition_number():
     assert error["features"] < error["eigh"]
 
 
-@pytest.mark.parametrize("d", [3, COLUMNS + 5])
+@pytest.mark.parametrize("d", [1, 3, 130])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_normal_equations_are_sums_over_strips_of_rows(d, weighted, dtype):
@@ -112,7 +113,24 @@ def test_normal_equations_are_sums_over_strips_of_rows(d, weighted, dtype):
     close = {"rtol": 0, "atol": 100 * 70 * torch.finfo(dtype).eps}
     torch.testing.assert_close(A, Phi.double().T @ (W * Phi.double()), **close)
     torch.testing.assert_close(B, Phi.double().T @ (W * Y.double()), **close)
-    assert torch.equal(A, A.T)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "laid_out",
+    [
+        lambda x: x,
+        lambda x: x.T.contiguous().T,
+        lambda x: x.repeat_interleave(2, 1)[:, ::2],
+        lambda x: x[:, :1],
+    ],
+    ids=["by rows", "by columns", "with gaps", "one column"],
+)
+def test_products_of_columns_of_any_layout(dtype, laid_out):
+    phi = laid_out(features(9, 4).to(dtype))
+    before = phi.clone()
+    torch.testing.assert_close(products_of_columns(phi), phi.T @ phi)
+    assert torch.equal(phi, before)
 
 
 def test_of_all_fits_the_shortest():
@@ -134,6 +152,31 @@ def test_the_cut_off_leaves_out_small_eigenvalues():
     torch.testing.assert_close(cut.predict(K), top @ (top.T @ y))
     torch.testing.assert_close(cut.dual_coef_, same.dual_coef_)
     torch.testing.assert_close(KernelRegression(solver="eigh").fit(K, y).predict(K), y)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-9, 1e-5, 1e-3, 1.0])
+def test_what_is_cut_off_is_never_blown_up_by_a_ridge(ridge):
+    values = torch.tensor([4.0, 1.0, 1e-4, 1e-6], dtype=torch.float64)
+    Q, _ = torch.linalg.qr(features(4, 4))
+    K, y = Q @ torch.diag(values) @ Q.T, features(4, 1, seed=1)[:, 0]
+    cut = KernelRegression(solver="eigh", cutoff=1e-4, ridge=ridge).fit((K + K.T) / 2, y)
+    # Each eigenvector of K has its part λ / (λ + ridge); of those that count as zero no more may come through.
+    parts = Q.T @ cut.predict(K) / (Q.T @ y)
+    torch.testing.assert_close(parts[:2], values[:2] / (values[:2] + ridge))
+    assert (parts[2:].abs() < 1).all()
+    path = KernelRegression(solver="eigh", cutoff=1e-4).fit((K + K.T) / 2, y).ridge_path([ridge])[0]
+    torch.testing.assert_close(path.predict(K), cut.predict(K))
+    std = cut.predict(K, return_std=True, prior=K.diagonal())[1]
+    exact = (K - K @ torch.linalg.inv(K + ridge * torch.eye(4)) @ K).diagonal().clamp(min=0).sqrt()
+    torch.testing.assert_close(std, exact, rtol=0, atol=0.02)
+
+
+@pytest.mark.parametrize("ridge", [1e-12, 1e-9, 1e-6])
+def test_ridges_below_rounding_change_nothing(ridge):
+    Phi, z, y = features(60, 4).float(), features(9, 4, seed=1).float(), features(60, 1, seed=2)[:, 0]
+    exact = KernelRegression("features", ridge=ridge).fit(Phi.double(), y).predict(z.double())
+    machine = KernelRegression(ridge=ridge, solver="eigh").fit(Phi @ Phi.T, y)
+    torch.testing.assert_close(machine.predict(z @ Phi.T).double(), exact, rtol=1e-3, atol=1e-3)
 
 
 @pytest.mark.parametrize("solver", DUAL)
@@ -351,6 +394,19 @@ def test_auto_takes_rounding_of_float32_for_what_it_is():
     exact = KernelRegression("features").fit(Phi, y)
     assert machine.solver_ == "eigh"
     torch.testing.assert_close(machine.predict(K), exact.predict(Phi), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("ridge", [0.0, 1e-12, 1e-9])
+def test_auto_takes_a_ridge_below_rounding_for_none(ridge):
+    x = torch.linspace(-1, 1, 150)
+    K, y = torch.exp(-8 * (x[:, None] - x).square()), torch.sin(5 * x)
+    machine = KernelRegression(ridge=ridge).fit(K, y)
+    assert (machine.solver_, "singular to working precision" in machine.reason_) == ("eigh", True)
+    torch.testing.assert_close(
+        machine.predict(K), y, rtol=0, atol=1e-2
+    )  # a ridge that divides rounding gives 1e3
+    with pytest.raises(NumericalError, match=r"not positive definite.*got -0\.5.*Try: ridge="):
+        KernelRegression(ridge=0.1).fit(K - 0.5 * torch.eye(150), y)
 
 
 @pytest.mark.parametrize("kernel", ["trace", "full"])

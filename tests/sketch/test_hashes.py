@@ -3,13 +3,16 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch import nn
 
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.side import matrix_gradients
+from tangentkit.sketch import SketchedTangentKernel, bits, tensor, written
 from tangentkit.sketch.bits import as_distinct_places, as_places, normals, signs, words
 from tangentkit.sketch.coordinates import Coordinates
 from tangentkit.sketch.tensor import TensorSketch, gradient_blocks
@@ -74,6 +77,19 @@ def test_count_puts_every_entry_at_one_place_and_chunks_never_meet_themselves(si
     assert (rounded.sum(1) == 1).all()
     for chunk in rounded.split(dim):
         assert (chunk.sum(0) <= 1).all()
+
+
+@pytest.mark.parametrize("few", [0, 10**9])
+@pytest.mark.parametrize(("n", "size", "dim", "run"), [(3, 70, 8, 20), (1, 7, 16, 64), (2, 200, 17, 17)])
+def test_count_does_not_depend_on_how_it_is_added(monkeypatch, few, n, size, dim, run):
+    monkeypatch.setattr(written, "FEW", few)
+    monkeypatch.setattr(written, "RUN", run)
+    x, sketch = torch.randn(n, size, dtype=torch.float64), CountSketch(Key(5), size, dim)
+    rotations, drawn = sketch.draw()
+    expected = torch.zeros(n, dim, dtype=torch.float64)
+    for i in range(size):
+        expected[:, (i % dim + rotations[i // dim]) % dim] += drawn[i] * x[:, i]
+    torch.testing.assert_close(sketched(lambda out: sketch.add(out, x), n, dim), expected)
 
 
 def test_entries_of_different_chunks_meet_once_in_dim():
@@ -203,3 +219,30 @@ def test_no_two_addresses_share_numbers_at_any_dim():
     blocks = [dense.draw(dense.key.fold("block", block), 20_000) for block in range(4)]
     for one, other in itertools.combinations(blocks, 2):
         assert abs(one @ other) <= 6 * math.sqrt(20_000)
+
+
+@pytest.mark.parametrize(
+    ("sketch", "inputs", "outputs"),
+    [
+        ("count", 13_000, "trace"),
+        ("tensor", 13_000, "trace"),
+        ("rademacher", 400, 0),
+        ("gaussian", 30, 0),
+    ],
+)
+def test_no_random_number_of_a_whole_model_is_used_twice(monkeypatch, sketch, inputs, outputs):
+    drawn = []
+
+    def spied(key, n):
+        drawn.append(words(key, n))
+        return drawn[-1]
+
+    for module in (bits, written, tensor):
+        monkeypatch.setattr(module, "words", spied)
+    model = nn.Sequential(nn.Linear(inputs, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
+    # All but the Gaussian, which would draw for minutes, cut gradients of the first weight into several blocks.
+    SketchedTangentKernel(model, 10_002, outputs, sketch).features(torch.randn(3, inputs))
+    assert len(drawn) >= 2 * 6 * (2 if outputs == "trace" else 1)
+    together = np.concatenate(drawn)
+    # Two of these 64-bit words agree by chance less than once in a hundred million runs.
+    assert len(np.unique(together)) == len(together)

@@ -1,7 +1,9 @@
 """What is refused and how it is said; what a seed means for ever; what a kernel is."""
 
 import math
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -11,7 +13,8 @@ from sketch.models import network
 from tangentkit import TangentKernel
 from tangentkit.core import BudgetError, InputError, NumericalError, UnknownNameError
 from tangentkit.core.seeds import Key
-from tangentkit.sketch import SketchedTangentKernel
+from tangentkit.sketch import SketchedTangentKernel, choice, written
+from tangentkit.sketch.bits import words
 
 
 def line(*shape):
@@ -83,10 +86,27 @@ def test_a_seed_means_the_same_features_for_ever(sketch):
         assert "tensor" in kernel.plan(line(2, 3)).methods.values()
 
 
+def test_what_auto_chooses_is_part_of_the_contract():
+    # With other constants "auto" would give other features of the same seed.
+    assert (choice.TRANSFORM, choice.COUNT) == (350.0, 100.0)
+    model = nn.Sequential(nn.Conv2d(2, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 30 * 30, 3))
+    methods = SketchedTangentKernel(model, 64).plan(torch.randn(2, 2, 32, 32)).methods
+    # Many positions of a small weight, and one of a large weight.
+    assert (methods["0.weight"], methods["3.weight"]) == ("count", "tensor")
+
+
 @pytest.mark.parametrize("dim", [15, 0, -1, 16.0, True, "64"])
 def test_bad_dims(dim):
     with pytest.raises(InputError, match=r"bad dim: expected an integer >= 16"):
         SketchedTangentKernel(fixed_model(), dim)
+
+
+def test_numbers_of_numpy_are_numbers():
+    plain = SketchedTangentKernel(fixed_model(), 16, probes=2, seed=3)
+    numbers: dict[str, Any] = {"dim": np.int64(16), "probes": np.int32(2), "seed": np.uint8(3)}
+    others = SketchedTangentKernel(fixed_model(), **numbers)
+    assert torch.equal(others.features(line(4, 3)), plain.features(line(4, 3)))
+    assert others.identity() == plain.identity()
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, None])
@@ -147,6 +167,26 @@ def test_bad_losses():
         kernel.features(x)
 
 
+def test_a_loss_for_each_output_is_told_what_to_do():
+    def loss(f, t):
+        return nn.functional.mse_loss(f, t, reduction="none")
+
+    with pytest.raises(InputError, match=r"one number a sample.*got \(\d, 2\).*\.sum\(1\)"):
+        SketchedTangentKernel(fixed_model(), 16, "loss", loss=loss).features((line(4, 3), line(4, 2)))
+
+
+def test_calibration_samples_without_gradients():
+    model = Formula(lambda m, x: m.one(x[:, :2]) * x[:, 2:], one=nn.Linear(2, 1)).double()
+    x = line(6, 3)
+    # Bases come from every other sample; those that tell what they hold have no gradient.
+    batch = torch.where((torch.arange(6) % 2 == 0)[:, None], x, 0)
+    kernel = SketchedTangentKernel(model, 16, calibration=batch)
+    assert kernel.plan(x).coordinates[0] == 0
+    assert kernel.features(x).isfinite().all()
+    nothing = SketchedTangentKernel(model, 16, calibration=torch.zeros(4, 3).double())
+    assert nothing.features(x).isfinite().all()
+
+
 def test_bad_probes():
     with pytest.raises(InputError, match="bad probes"):
         SketchedTangentKernel(fixed_model(), 16, probes=0)
@@ -161,6 +201,16 @@ def test_bad_probes():
 def test_a_budget_that_holds_no_sample():
     with pytest.raises(BudgetError, match="one sample does not fit"):
         SketchedTangentKernel(fixed_model(), 16, memory=100).features(line(4, 3))
+
+
+def test_what_is_exact_does_not_depend_on_memory():
+    model = nn.Linear(15_000, 2).double()
+    x = (torch.randn(6, 2) @ torch.randn(2, 15_000)).double()  # samples with much in common
+    plenty, little = (SketchedTangentKernel(model, 32, calibration=x, memory=m) for m in ("1GB", "60MB"))
+    assert plenty.plan(x).coordinates[0] > 0
+    assert gap(little.features(x), plenty.features(x)) <= 1e-9
+    with pytest.raises(BudgetError, match=r"calibration does not fit.*fewer calibration samples"):
+        SketchedTangentKernel(model, 32, calibration=x, memory="10MB").features(x)
 
 
 def test_coordinates_of_samples_count_in_the_budget():
@@ -191,6 +241,36 @@ def test_a_kernel_is_a_snapshot_and_leaves_the_model_alone():
             p.zero_()
     assert torch.equal(kernel.features(x), before)
     assert not before.requires_grad
+
+
+def test_calibration_and_directions_are_snapshots_too():
+    model, x = network("mlp")
+    batch, v = x.clone(), torch.ones(2).double()
+    kernel = SketchedTangentKernel(model, 32, v, calibration=batch)
+    identity = kernel.identity()
+    batch.zero_()
+    v.zero_()
+    expected = SketchedTangentKernel(model, 32, torch.ones(2).double(), calibration=x)
+    assert gap(kernel.features(x), expected.features(x)) <= 1e-12
+    assert kernel.identity() == identity == expected.identity()
+
+
+def test_signs_that_are_not_kept_are_drawn_again(monkeypatch):
+    model, x = network("mlp")
+    draws = []
+    monkeypatch.setattr(written, "words", lambda key, n: draws.append(key) or words(key, n))
+    whole = SketchedTangentKernel(model, 32, sketch="count")
+    features = whole.features(x)
+    every, _ = len(draws), draws.clear()
+    assert torch.equal(whole.features(x), features)
+    assert draws == []
+    kernel = SketchedTangentKernel(model, 32, sketch="count")
+    kernel._arranged(x).sketch.kept = 400
+    for _ in range(2):
+        draws.clear()
+        assert torch.equal(kernel.features(x), features)
+    # As many as fit stay.
+    assert 0 < len(draws) < every
 
 
 def test_the_global_generator_is_left_alone():

@@ -6,8 +6,11 @@ Neither can bring code along.
 
 import json
 import math
+import signal
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -31,8 +34,9 @@ def gram(
     model: str,
     data: str,
     store: Path,
-    kernel: Literal["tangent", "conjugate", "embedding"] = "tangent",
+    kernel: Literal["tangent", "sketched", "conjugate", "embedding", "infinite", "nngp"] = "tangent",
     outputs: str = "trace",
+    dim: int = 4096,
     normalized: Flag = False,
     weights: Path | None = None,
     width: int = 512,
@@ -50,17 +54,21 @@ def gram(
 ) -> None:
     """Compute a Gram matrix into a folder; run again, it goes on where it stopped.
 
+    It ends well only if every tile is there and all checksums are right, of those that were there before too.
+
     Args:
         model: a network of tangentkit.models: mlp, lenet, lenet5, alexnet, resnet18, cifar_resnet, poisoning_cnn,
             mnist2_cnn, cifar2_cnn.
         data: a data set, see `tangentkit data list`.
         store: the folder, new or of the same matrix.
-        kernel: tangent, conjugate (last layer's input) or embedding (all activations).
-        outputs: of the tangent kernel: trace, full, pseudo, or the number of an output.
+        kernel: tangent, sketched (tangent, by random features), conjugate (last layer's input), embedding (all
+            activations), or of the architecture at infinite width: infinite (tangent), nngp.
+        outputs: of a tangent or sketched kernel: trace, full (not sketched), pseudo, or the number of an output.
+        dim: features of a sketched kernel.
         normalized: the cosine kernel.
         weights: a file of tensors (torch.save of a state dict); loaded without running code.
         width: of the hidden layers of mlp.
-        seed: of the network's weights, and of the samples.
+        seed: of the network's weights, of the samples, and of a sketch.
         split: of the data set.
         samples: take so many; default: all.
         dtype: of weights, samples and matrix.
@@ -75,20 +83,21 @@ def gram(
     from tangentkit import data as data_sets
     from tangentkit.compute import break_lock as unlock
     from tangentkit.compute import gram as compute_gram
-    from tangentkit.compute import gram_cost
+    from tangentkit.compute import gram_cost, open_gram
 
     who = parse_engine(engine)
     loaded = data_sets.load(data, split, limit=samples, seed=seed)
     network = build_model(model, loaded, width=width, seed=seed, weights=weights, dtype=dtype)
     x = loaded.inputs.to(next(network.parameters()).dtype)
-    chosen = build_kernel(kernel, network, outputs, memory)
+    chosen = build_kernel(kernel, network, outputs=outputs, dim=dim, seed=seed, memory=memory)
     chosen = chosen.normalized() if normalized else chosen
-    cost = gram_cost(chosen, x, tile=tile)
+    cost = gram_cost(chosen, x, store=store, tile=tile)
     say(f"{kernel} kernel of {model} on {data}/{split}, {cost}")
     record: dict[str, Any] = {
         "store": str(store),
         "shape": cost.shape,
         "tiles": cost.tiles,
+        "tiles_there": cost.done,
         "bytes": cost.nbytes,
         "estimated_seconds": cost.seconds,
     }
@@ -97,7 +106,9 @@ def gram(
             say(f"broke the lock of {store}")
         start = time.monotonic()
         shown = True if sys.stderr.isatty() else ProgressLines()
-        compute_gram(chosen, x, store=store, engine=who, tile=tile, progress=shown, repair=repair)
+        with _ended_like_ctrl_c():
+            compute_gram(chosen, x, store=store, engine=who, tile=tile, progress=shown, repair=repair)
+            open_gram(store).verify(progress=shown)
         record["seconds"] = time.monotonic() - start
         say(f"done in {record['seconds']:.1f} s")
     if as_json:
@@ -125,7 +136,7 @@ def parse_engine(text: str) -> "Engine":
     if scheme == "threads" and (rest.isdecimal() or not rest):
         return Threads(int(rest)) if rest else Threads()
     if scheme == "dask":
-        return Dask(None if not rest else rest if rest.startswith("/") else f"tcp://{rest}")
+        return Dask(None if not rest else rest if rest.startswith("/") or "://" in rest else f"tcp://{rest}")
     raise InputError(
         "bad engine", expected="serial, threads://N, dask://, dask://HOST:PORT or dask:///PATH", got=text
     )
@@ -173,16 +184,36 @@ def build_model(
     return model.to(getattr(torch, dtype)).eval()
 
 
-def build_kernel(kind: str, model: "nn.Module", outputs: str, memory: str | None) -> "Kernel":
+def build_kernel(
+    kind: str, model: "nn.Module", *, outputs: str, dim: int, seed: int, memory: str | None
+) -> "Kernel":
     """The kernel of a model that the options name."""
     from tangentkit.core.memory import parse_bytes
     from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
+    from tangentkit.infinite import InfiniteKernel
+    from tangentkit.sketch import SketchedTangentKernel
 
     size = None if memory is None else parse_bytes(memory)
-    if kind == "tangent":
-        index: Any = int(outputs) if outputs.isdecimal() else outputs
-        return TangentKernel(model, index, memory=size)
-    return {"conjugate": ConjugateKernel, "embedding": EmbeddingKernel}[kind](model, memory=size)
+    which: Any = int(outputs) if outputs.isdecimal() else outputs
+    kinds = {
+        "tangent": lambda: TangentKernel(model, which, memory=size),
+        "sketched": lambda: SketchedTangentKernel(model, dim, which, seed=seed, memory=size),
+        "conjugate": lambda: ConjugateKernel(model, memory=size),
+        "embedding": lambda: EmbeddingKernel(model, memory=size),
+        "infinite": lambda: InfiniteKernel(model, "ntk", memory=size),
+        "nngp": lambda: InfiniteKernel(model, "nngp", memory=size),
+    }
+    return kinds[kind]()
+
+
+@contextmanager
+def _ended_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM, by which batch systems end jobs, leaves no lock behind either: the next job may run elsewhere."""
+    previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)
 
 
 class ProgressLines:

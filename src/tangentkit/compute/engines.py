@@ -6,12 +6,16 @@ Dask()                processes of this machine
 Dask("tcp://host:port"), Dask(client)    a cluster: SSH, SLURM, Kubernetes, ...
 """
 
+import json
+import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar, runtime_checkable
 
 from tangentkit.core.errors import InputError, TangentkitError
 
@@ -19,6 +23,9 @@ if TYPE_CHECKING:
     from distributed import Client
 
     from tangentkit.compute.dask_work import Session
+
+WAIT = 60.0
+"""Seconds that the file of a scheduler may take to appear: jobs of one batch start one after the other."""
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -102,8 +109,8 @@ class Dask:
     `with Dask() as engine:` keeps client and processes over several calls; otherwise each call has its own.
 
     Args:
-        cluster: the address of a scheduler ("tcp://host:8786"), the path of a scheduler file, or a client; None
-            starts processes on this machine, and ends them.
+        cluster: the address of a scheduler ("tcp://host:8786"), the path of a scheduler file (waited for, up to a
+            minute), or a client; None starts processes on this machine, and ends them.
         workers: with None: how many processes; by default one for each core.
     """
 
@@ -144,12 +151,33 @@ class Dask:
                 cluster = LocalCluster(n_workers=self.workers, threads_per_worker=1, dashboard_address=":0")
                 client = stack.enter_context(Client(stack.enter_context(cluster), set_as_default=False))
             else:
-                # An address has a scheme; all else is the path of a scheduler file.
-                place: dict[str, Any] = {
-                    "address" if "://" in self.cluster else "scheduler_file": self.cluster
-                }
                 try:
-                    client = stack.enter_context(Client(**place, set_as_default=False))
+                    client = stack.enter_context(Client(_address(self.cluster), set_as_default=False))
                 except OSError as error:
                     raise EngineError(f"no Dask scheduler at {self.cluster}", got=error) from error
             yield stack.enter_context(closing(Session(client)))
+
+
+def _address(cluster: str) -> str:
+    """The address of a scheduler: given, or told by a file, which may be about to be written.
+
+    Raises:
+        EngineError: there is no such file.
+    """
+    if "://" in cluster:
+        return cluster
+    if re.fullmatch(r"[^/\\]+:\d+", cluster):
+        return f"tcp://{cluster}"
+    # Dask itself would wait for ever, and not heed that a file may be there but half.
+    deadline = time.monotonic() + WAIT
+    while True:
+        try:
+            return json.loads(Path(cluster).read_bytes())["address"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            if time.monotonic() > deadline:
+                raise EngineError(
+                    f"no Dask scheduler at {cluster}",
+                    expected="an address, tcp://host:port, or the file that dask scheduler --scheduler-file writes",
+                    got=f"no such file in {WAIT:g} s",
+                ) from error
+        time.sleep(0.1)

@@ -13,6 +13,7 @@ from tangentkit.core.memory import format_bytes
 
 PARTIAL = ".partial"
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+NOT_OURS = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
 def write_whole(path: Path, pieces: Sequence[bytes | memoryview], *, durable: bool) -> None:
@@ -84,7 +85,9 @@ def _write_all(file: FileIO, left: memoryview) -> None:
 def _sync_folder(folder: Path) -> None:
     handle = os.open(folder, os.O_RDONLY)
     try:
-        os.fsync(handle)
+        # Some network file systems do not know this of folders; the file itself is on disk.
+        with suppress(OSError):
+            os.fsync(handle)
     finally:
         os.close(handle)
 
@@ -97,4 +100,5 @@ def _refused(path: Path, size: int, error: OSError) -> DataError:
             got=error.strerror,
             hint="make room and run again: what is stored is whole, and stays",
         )
-    return DataError(f"cannot write {path}", got=error.strerror or error)
+    hint = "a folder that this process may write to" if error.errno in NOT_OURS else None
+    return DataError(f"cannot write {path}", got=error.strerror or error, hint=hint)

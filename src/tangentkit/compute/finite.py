@@ -5,9 +5,10 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from tangentkit.compute.kernel import Kernel
-from tangentkit.compute.terms import TURN, Range
+from tangentkit.compute.terms import Range
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.errors import NumericalError
+from tangentkit.core.functions import TURN
 
 SHOWN = 5
 HINT = "float64, or leave these samples out"

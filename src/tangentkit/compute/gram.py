@@ -16,7 +16,7 @@ from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.layout import GRAM, Layout, make_layout
 from tangentkit.compute.progress import Progress, shown
 from tangentkit.compute.sources import Source, as_source, identify_samples, range_digests
-from tangentkit.compute.store import MANIFEST, Store, create, expect, open_store
+from tangentkit.compute.store import Store, create, expect, is_store, read_manifest
 from tangentkit.compute.stored import StoredOperator
 from tangentkit.compute.work import Shelf, Side, Work
 from tangentkit.core.errors import BudgetError, InputError
@@ -83,17 +83,19 @@ def gram(
             tile = max(map(len, sources.values()))  # one call of the kernel, which has tiles of its own
         return _in_memory(kernel, sources, make_layout(kernel, sources, tile), engine, progress)
     folder = as_folder(store)
-    found = (folder / MANIFEST).exists()
+    found = is_store(folder)
     if tile is None and found:
-        tile = open_store(folder, mend=repair).identity["tile"]
+        tile = read_manifest(folder).identity["tile"]
     layout = make_layout(kernel, sources, tile)
     identity = _identity(kernel, sources, layout)
-    shelf = expect(folder, identity, mend=repair) if found else create(folder, identity, layout.arrays)
+    shelf = expect(folder, identity) if found else create(folder, identity, layout.arrays)
     if not repair:
+        shelf.check_descriptions()
         _check_parts(shelf, layout)
     if repair or any(shelf.missing(name, layout.indices(name)) for name in layout.arrays):
         with shelf.writing():
             if repair:
+                shelf.mend_descriptions()
                 for name in layout.arrays:
                     shelf.remove_damaged(name, layout.indices(name))
             shelf.check_room({name: shelf.missing(name, layout.indices(name)) for name in layout.arrays})

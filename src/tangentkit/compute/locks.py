@@ -5,7 +5,7 @@ import os
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from tangentkit.core.errors import DataError
 
 LOCK = "lock.json"
 CLOCK = 2.0
-"""Seconds by which two readings of a process's start may differ."""
+"""Seconds by which two readings of a process's start may differ where only the clock tells it."""
 
 
 @dataclass(frozen=True)
@@ -29,25 +29,35 @@ class Owner:
     """The process that holds a lock."""
 
     host: str
+    machine: str
+    """Its number, empty where it has none: two machines may bear one name."""
+    boot: str
+    """Which start of the machine."""
     namespace: str
     """Of process numbers: containers on one host count theirs apart."""
     pid: int
     started: float
-    """When the process began, in seconds since 1970: process numbers are used again."""
+    """When the process began, see `_started`: process numbers are used again."""
+    since: str
+    """When it took the lock, for people: a clock may be set, so nothing is decided by it."""
 
     def __str__(self) -> str:
-        since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.started))
-        return f"process {self.pid} on {self.host}, running since {since}"
+        return f"process {self.pid} on {self.host}, which took the lock at {self.since}"
 
     @property
     def is_gone(self) -> bool:
         """Whether the process is known to have ended; of another machine nothing is known."""
-        if (self.host, self.namespace) != (socket.gethostname(), _namespace()):
+        me = _myself()
+        if (self.host, self.machine) != (me.host, me.machine):
+            return False
+        if self.boot != me.boot:
+            return self.machine != ""  # the same machine for certain, and started again since
+        if self.namespace != me.namespace:
             return False
         try:
             process = psutil.Process(self.pid)
             ended = process.status() == psutil.STATUS_ZOMBIE
-            return ended or abs(process.create_time() - self.started) > CLOCK
+            return ended or abs(_started(process) - self.started) > CLOCK
         except psutil.NoSuchProcess:
             return True
 
@@ -59,7 +69,7 @@ def writing(folder: Path) -> Iterator[None]:
     Raises:
         DataError: another process holds it; with its owner, and the way to break it.
     """
-    path, me = folder / LOCK, _myself()
+    path, me = folder / LOCK, _text(_myself())
     with _alone(folder):
         if (owner := _owner(path)) is not None and not owner.is_gone:
             raise DataError(
@@ -69,13 +79,13 @@ def writing(folder: Path) -> Iterator[None]:
                 hint="wait for it; if it is gone for certain: tangentkit.compute.break_lock(folder), "
                 "or tangentkit gram --break-lock",
             )
-        write_whole(path, [_text(me)], durable=True)
+        write_whole(path, [me], durable=False)  # a loss of power ends its owner too
     try:
         yield
     finally:
-        with _alone(folder):
-            # Whoever broke the lock may hold it now.
-            if path.exists() and path.read_bytes() == _text(me):
+        # Whoever broke the lock may hold it now; and what stood in the way of writing may stand in the way of this.
+        with suppress(OSError), _alone(folder):
+            if path.read_bytes() == me:
                 path.unlink()
 
 
@@ -84,15 +94,47 @@ def break_lock(folder: str | Path) -> bool:
 
     Returns:
         Whether there was one.
+
+    Raises:
+        DataError: it cannot be removed.
     """
     path = as_folder(folder) / LOCK
-    there = path.exists()
-    path.unlink(missing_ok=True)
-    return there
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        raise DataError(f"cannot remove {path}", got=error.strerror) from error
+    return True
 
 
 def _myself() -> Owner:
-    return Owner(socket.gethostname(), _namespace(), os.getpid(), psutil.Process().create_time())
+    return Owner(
+        host=socket.gethostname(),
+        machine=_line("/etc/machine-id"),
+        boot=_line("/proc/sys/kernel/random/boot_id"),
+        namespace=_namespace(),
+        pid=os.getpid(),
+        started=_started(psutil.Process()),
+        since=time.strftime("%Y-%m-%d %H:%M:%S"),
+    )
+
+
+def _started(process: psutil.Process) -> float:
+    """When a process began: in ticks since the machine did; where no system tells these, in seconds since 1970."""
+    try:
+        # Not by the clock, which may be set. The second field is a name in brackets, with blanks and brackets.
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        return float(fields[19])
+    except (OSError, IndexError, ValueError):
+        return process.create_time()
+
+
+def _line(path: str) -> str:
+    try:
+        return Path(path).read_text().strip()
+    except OSError:
+        return ""
 
 
 def _namespace() -> str:
@@ -111,6 +153,8 @@ def _owner(path: Path) -> Owner | None:
         content = path.read_bytes()
     except FileNotFoundError:
         return None
+    if not content:
+        return None  # what a loss of power leaves
     try:
         owner = Owner(**json.loads(content))
         if _text(owner) == content:
@@ -128,14 +172,11 @@ def _owner(path: Path) -> Owner | None:
 @contextmanager
 def _alone(folder: Path) -> Iterator[None]:
     """The moment in which a lock is looked at and taken, shared with no other process."""
-    # Where there is no flock (Windows, some network file systems), the guard against a race is lost, not the lock.
-    if fcntl is None:
-        yield
-        return
-    handle = os.open(folder, os.O_RDONLY)
-    try:
+    with ExitStack() as stack:
+        # Where there is no flock (Windows, some network file systems) the guard against a race is lost, not the lock.
         with suppress(OSError):
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            if fcntl is not None:
+                handle = os.open(folder, os.O_RDONLY)
+                stack.callback(os.close, handle)
+                fcntl.flock(handle, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(handle)

@@ -226,8 +226,8 @@ def check_range(batch: Batch, digest: str, span: slice) -> None:
 
 def sample_hashes(batch: Batch) -> Iterator[bytes]:
     """The hash of each sample: of the bytes of all its tensors."""
-    leaves = [leaf.detach().cpu().contiguous() for leaf in tensors(batch)]
-    rows = [leaf.reshape(len(leaf), -1).view(torch.uint8).numpy() for leaf in leaves]
+    leaves = [leaf.detach().cpu().contiguous().view(len(leaf), leaf[0].numel()) for leaf in tensors(batch)]
+    rows = [leaf.view(torch.uint8).numpy() for leaf in leaves]
     for i in range(batch_size(batch)):
         digest = hashlib.sha256()
         for row in rows:

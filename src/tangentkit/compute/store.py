@@ -12,7 +12,7 @@ Nothing in it is code, and nothing is ever unpickled.
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,10 +21,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from tangentkit.compute.files import make_folder, remove_partial_files, write_whole
+from tangentkit.compute.descriptions import METADATA, descriptions, is_ours, word
+from tangentkit.compute.files import PARTIAL, make_folder, remove_partial_files, write_whole
 from tangentkit.compute.identity import differences
+from tangentkit.compute.layout import GRAM, tile_indices
 from tangentkit.compute.locks import LOCK, writing
-from tangentkit.compute.tiles import METADATA, Index, TileArray, file_digest
+from tangentkit.compute.tiles import REPAIR, Index, TileArray
 from tangentkit.core.errors import DataError
 from tangentkit.core.memory import format_bytes
 
@@ -41,8 +43,14 @@ class Store:
     identity: dict[str, Any]
     """What makes the matrix the one it is."""
     arrays: dict[str, TileArray]
+    files: dict[str, str]
+    """Descriptions of the group and of the arrays -> their SHA-256."""
     manifest: str
     """The SHA-256 of the manifest."""
+
+    def indices(self, name: str) -> list[Index]:
+        """The tiles of an array; of a symmetric matrix the upper triangle."""
+        return tile_indices(*self.arrays[name].grid, symmetric=self.identity["symmetric"] and name == GRAM)
 
     def has(self, name: str, index: Index) -> bool:
         """Whether a tile of an array is there."""
@@ -58,12 +66,11 @@ class Store:
         Raises:
             DataError: the folder is gone, or was made anew for another matrix; or the disk is full.
         """
-        manifest = self.folder / MANIFEST
-        if not manifest.is_file() or file_digest(manifest) != self.manifest:
+        if (found := _digest(self.folder / MANIFEST)) != self.manifest:
             raise DataError(
                 f"{self.folder} is not the store it was",
                 expected="the folder that the work began with, the same for every worker",
-                got="another manifest" if manifest.is_file() else "no manifest",
+                got="another manifest" if found else "no manifest",
                 hint="workers need a file system that they share",
             )
         self.arrays[name].write(index, tile)
@@ -96,14 +103,36 @@ class Store:
                 hint="another disk, a kernel in float32, or fewer samples",
             )
 
-    def check(self, name: str, indices: list[Index]) -> None:
+    def check_descriptions(self) -> None:
+        """Reads the descriptions.
+
+        Raises:
+            DataError: one is missing or damaged.
+        """
+        for name in self._damaged_descriptions():
+            raise DataError(
+                f"{self.folder / name} is damaged",
+                expected="the description of an array as it was written",
+                got="other bytes" if (self.folder / name).exists() else "no file",
+                hint=REPAIR,
+            )
+
+    def check(self, name: str, indices: Iterable[Index]) -> None:
         """Reads some tiles of an array.
 
         Raises:
-            DataError: one is damaged.
+            DataError: one is missing or damaged.
         """
         for index in indices:
             self.get(name, index)
+
+    def mend_descriptions(self) -> None:
+        """Writes descriptions that are missing or damaged again."""
+        damaged = self._damaged_descriptions()
+        written = descriptions(self.arrays) if damaged else {}
+        for name in damaged:
+            write_whole(self.folder / name, [written[name]], durable=False)
+        self.check_descriptions()
 
     def remove_damaged(self, name: str, indices: list[Index]) -> None:
         """Reads some tiles of an array and removes those that are damaged."""
@@ -112,6 +141,9 @@ class Store:
                 self.get(name, index)
             except DataError:
                 self.arrays[name].remove(index)
+
+    def _damaged_descriptions(self) -> list[str]:
+        return [name for name, digest in self.files.items() if _digest(self.folder / name) != digest]
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -127,47 +159,46 @@ def create(folder: Path, identity: dict[str, Any], arrays: Mapping[str, TileArra
     Raises:
         DataError: the folder holds something else, another matrix, or is damaged; or there is no room.
     """
-    if (folder / MANIFEST).exists():
-        return expect(folder, identity)
     make_folder(folder)
     with writing(folder):
-        if (folder / MANIFEST).exists():
+        if is_store(folder):
             return expect(folder, identity)
-        strangers = [p for p in folder.rglob("*") if p.is_file() and p.name not in (METADATA, LOCK)]
-        if any(not path.name.endswith(".partial") for path in strangers):
-            raise DataError(
-                f"{folder} is not a store",
-                expected=f"a new or empty folder, or one with a {MANIFEST}",
-                got=f"no {MANIFEST}, but {strangers[0].relative_to(folder)}",
-                hint="another folder",
-            )
-        _write_descriptions(folder, arrays)
+        _check_empty(folder)
+        files = descriptions(arrays)
+        for name, raw in files.items():
+            write_whole(folder / name, [raw], durable=False)  # they can be made again
         content = {
             "format": FORMAT,
             "identity": identity,
             "arrays": {
-                name: {"shape": a.shape, "tile": a.tile, "dtype": _word(a.dtype)}
-                for name, a in arrays.items()
+                name: {"shape": a.shape, "tile": a.tile, "dtype": word(a.dtype)} for name, a in arrays.items()
             },
-            "files": {name: file_digest(folder / name) for name in _description_files(arrays)},
+            "files": {name: hashlib.sha256(raw).hexdigest() for name, raw in files.items()},
         }
         # Last: a folder without a manifest is no store yet.
         write_whole(folder / MANIFEST, [_text(content)], durable=True)
     return open_store(folder)
 
 
-def expect(folder: Path, identity: dict[str, Any], *, mend: bool = False) -> Store:
-    """The store in a folder, if it is of this matrix.
+def is_store(folder: Path) -> bool:
+    """Whether there is a store in a folder, of whatever matrix and in whatever state.
 
-    Args:
-        folder: of the store.
-        identity: of the matrix that is wanted.
-        mend: whether damaged descriptions of arrays are written again.
+    Raises:
+        DataError: this process may not look.
+    """
+    try:
+        return (folder / MANIFEST).exists()
+    except OSError as error:
+        raise DataError(f"cannot look into {folder}", got=error.strerror) from error
+
+
+def expect(folder: Path, identity: dict[str, Any]) -> Store:
+    """The store in a folder, if it is of this matrix; nothing but its manifest is looked at.
 
     Raises:
         DataError: it is of another; with all that differs.
     """
-    store = open_store(folder, mend=mend)
+    store = read_manifest(folder)
     # As it comes back from the file: tuples are lists there.
     gaps = list(differences(store.identity, json.loads(json.dumps(identity))))
     if gaps:
@@ -180,11 +211,22 @@ def expect(folder: Path, identity: dict[str, Any], *, mend: bool = False) -> Sto
     return store
 
 
-def open_store(folder: Path, *, mend: bool = False) -> Store:
+def open_store(folder: Path) -> Store:
     """The store in a folder, its manifest and descriptions checked.
 
     Raises:
         DataError: there is none, or a file of it is damaged.
+    """
+    store = read_manifest(folder)
+    store.check_descriptions()
+    return store
+
+
+def read_manifest(folder: Path) -> Store:
+    """The store that the manifest in a folder tells of.
+
+    Raises:
+        DataError: there is none, or it is damaged.
     """
     path = folder / MANIFEST
     try:
@@ -201,18 +243,20 @@ def open_store(folder: Path, *, mend: bool = False) -> Store:
         )
         for name, a in content["arrays"].items()
     }
-    damaged = [n for n, digest in content["files"].items() if _digest_or_none(folder / n) != digest]
-    if damaged and mend:
-        _write_descriptions(folder, arrays)
-        damaged = [n for n, digest in content["files"].items() if _digest_or_none(folder / n) != digest]
-    if damaged:
-        raise DataError(
-            f"{folder / damaged[0]} is damaged",
-            expected="the description of an array as it was written",
-            got="other bytes",
-            hint="gram(..., repair=True)",
-        )
-    return Store(folder, content["identity"], arrays, digest)
+    return Store(folder, content["identity"], arrays, content["files"], digest)
+
+
+def _check_empty(folder: Path) -> None:
+    """Refuses a folder of somebody else's; what a killed writer of ours left is no obstacle."""
+    left = (LOCK, METADATA) if is_ours(folder / METADATA) else (LOCK,)
+    for path in folder.rglob("*"):
+        if path.is_file() and path.name not in left and not path.name.endswith(PARTIAL):
+            raise DataError(
+                f"{folder} is not a store",
+                expected=f"a new or empty folder, or one with a {MANIFEST}",
+                got=f"no {MANIFEST}, but {path.relative_to(folder)}",
+                hint="another folder",
+            )
 
 
 def _parsed(path: Path, raw: bytes) -> dict[str, Any]:
@@ -238,38 +282,9 @@ def _text(content: dict[str, Any]) -> bytes:
     ).encode()
 
 
-def _digest_or_none(path: Path) -> str | None:
-    return file_digest(path) if path.is_file() else None
-
-
-def _description_files(arrays: Mapping[str, TileArray]) -> list[str]:
-    return [METADATA, *(f"{name}/{METADATA}" for name in arrays)]
-
-
-def _write_descriptions(folder: Path, arrays: Mapping[str, TileArray]) -> None:
-    # Here and not above: zarr takes half a second to import, and reading needs none of it.
-    import zarr
-    from zarr.codecs import BytesCodec, Crc32cCodec
-
+def _digest(path: Path) -> str | None:
+    """The SHA-256 of a file, if it can be read."""
     try:
-        for name in _description_files(arrays):
-            (folder / name).unlink(missing_ok=True)
-        zarr.create_group(str(folder))
-        for name, array in arrays.items():
-            zarr.create_array(
-                str(folder / name),
-                shape=array.shape,
-                chunks=array.tile,
-                shards=array.tile,
-                dtype=_word(array.dtype),
-                fill_value=float("nan"),  # not zero: a tile of zeros is no hole
-                serializer=BytesCodec(endian="little"),
-                compressors=[Crc32cCodec()],
-                filters=None,
-            )
-    except OSError as error:
-        raise DataError(f"cannot write to {folder}", got=error.strerror or error) from error
-
-
-def _word(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    except OSError:
+        return None

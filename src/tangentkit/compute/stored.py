@@ -7,7 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.compute.files import as_folder
-from tangentkit.compute.layout import GRAM, tile_indices
+from tangentkit.compute.layout import GRAM
+from tangentkit.compute.progress import Progress, shown
 from tangentkit.compute.store import Store, open_store
 from tangentkit.compute.tiles import Index
 from tangentkit.core.errors import DataError
@@ -40,11 +41,16 @@ class StoredOperator(Operator):
         Raises:
             DataError: a tile is missing or damaged; with its file.
         """
+        down, across = (
+            _tiles_of(span, side) for span, side in zip((rows, cols), self._array.tile, strict=True)
+        )
+        if self._array.span((down[0], across[0])) == (rows, cols):
+            return self._tile((down[0], across[0])).to(self.device)  # products ask for whole tiles: no copy
         out = torch.empty(
             rows.stop - rows.start, cols.stop - cols.start, dtype=self.dtype, device=self.device
         )
-        for i in _tiles_of(rows, self._array.tile[0]):
-            for j in _tiles_of(cols, self._array.tile[1]):
+        for i in down:
+            for j in across:
                 tile_rows, tile_cols = self._array.span((i, j))
                 r, c = _common(rows, tile_rows), _common(cols, tile_cols)
                 out[_from(r, rows.start), _from(c, cols.start)] = self._tile((i, j))[
@@ -52,15 +58,30 @@ class StoredOperator(Operator):
                 ].to(self.device)
         return out
 
+    def verify(self, *, progress: bool | Progress = True) -> None:
+        """Reads all that is in the store: where a Gram matrix is to last, or came from elsewhere.
+
+        Args:
+            progress: whether to show a bar on a terminal; or a function (stage, done, total).
+
+        Raises:
+            DataError: a file is missing or damaged; with its name.
+        """
+        self.store.check_descriptions()
+        places = [(name, index) for name in self.store.arrays for index in self.store.indices(name)]
+        with shown(progress, "verify", len(places)) as advance:
+            for name, index in places:
+                self.store.get(name, index)
+                advance()
+
     def tile_side(self, memory: Memory = None) -> int:  # noqa: ARG002 - a checksum needs the whole tile
         """The side of the tiles on disk."""
         return self._array.tile[0]
 
     def _diagonal(self, memory: Memory) -> Float[Tensor, " r"]:
-        # Each tile once, where the base class would read small blocks of it.
-        return torch.cat(
-            [self.block(span, span).diagonal() for span in spans(min(self.shape), self.tile_side(memory))]
-        )
+        # Each tile once, where the base class would read small blocks of it; and copies: views would hold the tiles.
+        along = spans(min(self.shape), self.tile_side(memory))
+        return torch.cat([self.block(span, span).diagonal().clone() for span in along])
 
     def _tile(self, index: Index) -> Tensor:
         i, j = index
@@ -78,8 +99,7 @@ def open_gram(folder: str | Path, *, device: torch.device | str = "cpu") -> Stor
         DataError: there is no store, it is not complete, or a file of it is damaged.
     """
     store = open_store(as_folder(folder))
-    rows, cols = store.arrays[GRAM].grid
-    missing = store.missing(GRAM, tile_indices(rows, cols, symmetric=store.identity["symmetric"]))
+    missing = store.missing(GRAM, store.indices(GRAM))
     if missing:
         raise DataError(
             f"{folder} is not complete",

@@ -5,7 +5,6 @@ all tiles share: a kernel with features has these, so that its tiles are matrix 
 scales 1 / sqrt(k(x, x)) of the kernel below it.
 """
 
-import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -25,11 +24,8 @@ from tangentkit.compute.kernel import (
 )
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import NumericalError
+from tangentkit.core.functions import TURN
 from tangentkit.linalg.matrices import INNER, FactorOperator
-
-TURN = threading.RLock()
-"""Held while a kernel runs its model: torch swaps parameters in place, and some of its switches are global, so two
-threads in one process would see each other."""
 
 
 class Range(NamedTuple):

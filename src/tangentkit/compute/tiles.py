@@ -31,8 +31,7 @@ from tangentkit.core.errors import DataError
 
 SEAL, CHECKSUM, INDEX = 32, 4, 20
 """Bytes of the parts of a file that are no numbers."""
-METADATA = "zarr.json"
-REPAIR = "gram(..., repair=True) computes damaged tiles again"
+REPAIR = "gram(..., repair=True), or tangentkit gram --repair, computes what is damaged again"
 
 Index = tuple[int, int]
 """Row and column of a tile."""
@@ -81,10 +80,7 @@ class TileArray:
 
     def has(self, index: Index) -> bool:
         """Whether the tile is written; of the wrong size it is not."""
-        try:
-            return self.path(index).stat().st_size == self.file_bytes
-        except FileNotFoundError:
-            return False
+        return self._size(index) == self.file_bytes
 
     def missing(self, wanted: Sequence[Index]) -> list[Index]:
         """Which of some tiles are not there.
@@ -92,13 +88,11 @@ class TileArray:
         Raises:
             DataError: one is there with the wrong size.
         """
-        found = []
-        for index in wanted:
-            if not self.has(index):
-                if (path := self.path(index)).exists():
-                    raise self._truncated(path, path.stat().st_size)
-                found.append(index)
-        return found
+        sizes = {index: self._size(index) for index in wanted}
+        for index, size in sizes.items():
+            if size not in (None, self.file_bytes):
+                raise self._truncated(self.path(index), size)
+        return [index for index, size in sizes.items() if size is None]
 
     def write(self, index: Index, tile: Tensor) -> None:
         """Writes a tile: whole, or not at all."""
@@ -137,7 +131,7 @@ class TileArray:
         except OSError as error:
             raise DataError(f"cannot read {path}", got=error.strerror, hint=REPAIR) from error
         if size != self.file_bytes or more:
-            raise self._truncated(path, path.stat().st_size)
+            raise self._truncated(path, self._size(index))
         if _checksum(numbers) != checksum or zarr_index != self._zarr_index:
             raise DataError(
                 f"{path} is damaged",
@@ -163,6 +157,16 @@ class TileArray:
         except OSError as error:
             raise DataError(f"cannot remove {path}", got=error.strerror) from error
 
+    def _size(self, index: Index) -> int | None:
+        """The bytes of the file of a tile, None where there is no file."""
+        path = self.path(index)
+        try:
+            return path.stat().st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise DataError(f"cannot look at {path}", got=error.strerror) from error
+
     def _seal(self, index: Index) -> bytes:
         return hashlib.sha256(f"{self.seal} {index[0]} {index[1]}".encode()).digest()
 
@@ -179,15 +183,10 @@ class TileArray:
     def _numpy(self) -> np.dtype:
         return np.dtype({torch.float32: "<f4", torch.float64: "<f8"}[self.dtype])
 
-    def _truncated(self, path: Path, size: int) -> DataError:
+    def _truncated(self, path: Path, size: int | None) -> DataError:
         return DataError(
             f"{path} has the wrong size", expected=f"{self.file_bytes} bytes", got=size, hint=REPAIR
         )
-
-
-def file_digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def _bytes(numbers: np.ndarray) -> memoryview:

@@ -16,9 +16,9 @@ from tangentkit.core.parameters import Selection, select_parameters
 Result = TypeVar("Result")
 Forward = Callable[[nn.Module, Batch], Tensor]
 """A rule (model, batch) -> (n, c) for models with other inputs or outputs."""
-_TURN = RLock()
-"""Parameters and modes of the user's module, and flags of torch, are swapped for the time of a call: one thread at a
-time, or the last to put them back would leave the module changed."""
+TURN = RLock()
+"""Held while a model runs: its parameters and modes, and flags of torch, are swapped for the time of a call.
+One thread at a time, or the last to put them back would leave the module changed."""
 
 
 def call(module: nn.Module, batch: Batch) -> Tensor:
@@ -71,7 +71,7 @@ class ModelFunction:
         # A call may write to buffers (a counter, say): it gets copies to write to.
         buffers = {name: value.clone() for name, value in self.buffers.items()}
         state = {f"module.{name}": value for name, value in (buffers | self.frozen | params).items()}
-        with _TURN, _modes(self.module, self.modes), _plain_attention(), _plain_recurrence(self.module):
+        with TURN, _modes(self.module, self.modes), _plain_attention(), _plain_recurrence(self.module):
             return torch.func.functional_call(_Stage(self.module), state, (work,))
 
     @property

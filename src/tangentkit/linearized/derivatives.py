@@ -12,14 +12,20 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from tangentkit.linearized.evaluation import Evaluation, Outputs, Weights
-from tangentkit.linearized.substitutes import Substitutes
+from tangentkit.linearized.substitutes import BY_DECREE, GRAPHLESS, Substitutes
 
 Route = Callable[[Evaluation, Weights, int], list[Outputs]]
 """(evaluation, u, degree) -> φ(0), φ'(0), ..., φ^(degree)(0)."""
 
 
 def dual_numbers(evaluate: Evaluation, u: Weights, degree: int) -> list[Outputs]:
-    """By one pass of dual numbers w0 + ε u: the cheapest, of first order only.
+    """By one pass of dual numbers w0 + ε u: the cheapest, of first order only."""
+    with Substitutes(GRAPHLESS):
+        return dual_numbers_in_a_graph(evaluate, u, degree)
+
+
+def dual_numbers_in_a_graph(evaluate: Evaluation, u: Weights, degree: int) -> list[Outputs]:
+    """The same for models that use gradients of their own activations.
 
     Raises:
         NotImplementedError: the degree is above 1.
@@ -27,7 +33,7 @@ def dual_numbers(evaluate: Evaluation, u: Weights, degree: int) -> list[Outputs]
     if degree > 1:
         raise NotImplementedError("of first order only")
     # Inside of an autograd.Function torch switches forward mode off, and drops tangents without a word.
-    with forward_ad._set_fwd_grad_enabled(True), forward_ad.dual_level():
+    with Substitutes(BY_DECREE), forward_ad._set_fwd_grad_enabled(True), forward_ad.dual_level():
         duals = {name: forward_ad.make_dual(w, u[name]) for name, w in evaluate.origin.items()}
         pairs = [forward_ad.unpack_dual(output) for output in evaluate(duals)]
     return [
@@ -49,7 +55,8 @@ def nested_jvp(evaluate: Evaluation, u: Weights, degree: int) -> list[Outputs]:
 
         return function
 
-    found = list(orders(degree)(_zero(evaluate)))
+    with Substitutes(BY_DECREE):
+        found = list(orders(degree)(_zero(evaluate)))
     if evaluate.has_constant_tensors:
         with torch.no_grad():
             evaluate(evaluate.origin)  # which finds them again, free of the wrappers of torch.func
@@ -89,6 +96,7 @@ def double_reverse(evaluate: Evaluation, u: Weights, degree: int) -> list[Output
 
 ROUTES: dict[str, Route] = {
     "dual numbers": dual_numbers,
+    "dual numbers in a graph": dual_numbers_in_a_graph,
     "jvp": nested_jvp,
     "jvp with substitutes": substituted_jvp,
     "double reverse": double_reverse,

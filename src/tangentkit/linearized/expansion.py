@@ -9,8 +9,8 @@ from torch import nn
 
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, ModelError
-from tangentkit.core.functions import Forward, ModelFunction, snapshot
-from tangentkit.core.parameters import Selection
+from tangentkit.core.functions import TURN, Forward, ModelFunction, snapshot
+from tangentkit.core.parameters import Selection, select_parameters
 from tangentkit.linearized.derivatives import ROUTES
 from tangentkit.linearized.evaluation import Evaluation, Outputs, Weights
 from tangentkit.linearized.named_tensors import NamedTensors
@@ -137,9 +137,12 @@ class Expansion(nn.Module):
         raise NotImplementedError
 
     def _orders(self, evaluate: Evaluation) -> list[Outputs]:
-        if (
-            torch._C._are_functorch_transforms_active()
-        ):  # where nothing can be tried out, and this alone works
+        with TURN:  # forward mode is one for the whole process
+            return self._by_route(evaluate)
+
+    def _by_route(self, evaluate: Evaluation) -> list[Outputs]:
+        if torch._C._are_functorch_transforms_active():
+            # Where nothing can be tried out; and this alone works.
             return ROUTES["jvp"](evaluate, self._u(), self.degree)
         inputs = evaluate.inputs_require_grad and torch.is_grad_enabled()
         if inputs not in self._routes:
@@ -222,6 +225,18 @@ def _function(model: nn.Module, params: Selection, forward: Forward | None) -> M
             "the model is not initialized",
             hint="call it once with a batch, so that lazy layers learn their shapes",
         )
+    _refuse_scaled_gradients(model, params)
     with evaluating(model):
         function = snapshot(model, params=params, forward=_ByRule(forward) if forward else _as_called)
     return replace(function, module=skeleton(model))
+
+
+def _refuse_scaled_gradients(model: nn.Module, params: Selection) -> None:
+    """They are no derivatives, which shows only in batches where a word comes twice."""
+    chosen = {id(p) for p in select_parameters(model, params).values()}
+    for name, child in model.named_modules():
+        if getattr(child, "scale_grad_by_freq", False) and id(child.weight) in chosen:
+            raise ModelError(
+                f"{type(child).__name__} {name!r} has scale_grad_by_freq, a gradient that is no derivative",
+                hint="scale_grad_by_freq=False, or leave its weight out by params=",
+            )

@@ -39,6 +39,29 @@ def mean_squared_error(outputs: Tensor, targets: Tensor) -> Tensor:
     return (outputs - targets).square().mean()
 
 
+def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The mean of -log softmax(f(x))_y over the samples; y are classes, or probabilities of every class.
+
+    Example:
+        >>> import torch
+        >>> cross_entropy(torch.zeros(2, 4), torch.tensor([0, 3], dtype=torch.int32))
+        tensor(1.3863)
+    """
+    shape = (len(outputs), *outputs.shape[2:]) if outputs.ndim > 1 else None
+    are_classes = not targets.is_floating_point()
+    if shape is None or targets.shape != (shape if are_classes else outputs.shape):
+        raise InputError(
+            "targets do not fit the outputs",
+            expected=f"classes of shape {shape}, or probabilities of shape {tuple(outputs.shape)}"
+            if shape
+            else "outputs of shape (n, c)",
+            got=f"{targets.dtype} {tuple(targets.shape)} for outputs {tuple(outputs.shape)}",
+        )
+    return F.cross_entropy(
+        outputs, _classes(targets, outputs.shape[1]) if are_classes else targets.to(outputs)
+    )
+
+
 def binary_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
     """The mean of -y log σ(f) - (1 - y) log σ(-f) over samples and outputs; outputs are logits, y in [0, 1]."""
     outputs, targets = _rows(outputs, targets)
@@ -49,7 +72,7 @@ def _rows(outputs: Tensor, targets: Tensor) -> tuple[Float[Tensor, "n c"], Float
     """Outputs and targets as rows of numbers; classes become one-hot rows."""
     rows = outputs.flatten(1) if outputs.ndim > 1 else outputs[:, None]
     if targets.ndim == 1 and rows.shape[1] > 1 and not targets.is_floating_point():
-        targets = F.one_hot(targets.long(), rows.shape[1])
+        targets = F.one_hot(_classes(targets, rows.shape[1]), rows.shape[1])
     aims = (targets.flatten(1) if targets.ndim > 1 else targets[:, None]).to(rows)
     if aims.shape != rows.shape:
         raise InputError(
@@ -58,6 +81,17 @@ def _rows(outputs: Tensor, targets: Tensor) -> tuple[Float[Tensor, "n c"], Float
             got=f"{targets.dtype} {tuple(targets.shape)}",
         )
     return rows, aims
+
+
+def _classes(targets: Tensor, count: int) -> Tensor:
+    """Classes as torch counts them."""
+    if not (targets.min() >= 0 and targets.max() < count):
+        raise InputError(
+            "targets are not classes of the outputs",
+            expected=f"integers from 0 to {count - 1}",
+            got=f"from {targets.min()} to {targets.max()}",
+        )
+    return targets.long()
 
 
 def _nearest_class(outputs: Tensor, targets: Tensor, middle: float) -> Float[Tensor, " n"]:
@@ -81,7 +115,7 @@ def _sign_of_logit(outputs: Tensor, targets: Tensor, _middle: float) -> Float[Te
 LOSSES: dict[str, Loss] = {
     "l2": Loss(squared_error, _nearest_class),
     "l2-mean": Loss(mean_squared_error, _nearest_class),
-    "cross-entropy": Loss(F.cross_entropy, _largest_logit),
+    "cross-entropy": Loss(cross_entropy, _largest_logit),
     "bce": Loss(binary_cross_entropy, _sign_of_logit),
 }
 """Name -> loss."""

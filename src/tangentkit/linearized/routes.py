@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from tangentkit.core.batches import tensors
 from tangentkit.core.errors import ModelError
@@ -64,7 +66,10 @@ class _Trial:
         self.evaluate, self.degree = evaluate, degree
         self.inputs = [leaf for leaf in tensors(evaluate.batch) if leaf.requires_grad]
         weights = {name: w.detach().requires_grad_() for name, w in evaluate.origin.items()}
-        parameters, outputs = list(weights.values()), evaluate(weights)
+        parameters = list(weights.values())
+        with _Precisions() as inside:
+            outputs = evaluate(weights)
+        self.rounding = inside.rounding
         key = Key(0).fold("trial")
         self.v = tuple(_like(output, key.fold("v", i)) for i, output in enumerate(outputs))
         self.u = {name: _like(w, key.fold("u", name)).requires_grad_() for name, w in weights.items()}
@@ -101,23 +106,29 @@ class _Trial:
             pairs.append((_gradient(values[0], self.inputs), self.input_gradient))
         if self.degree > 1:
             pairs.append((gradients[1], [2 * h for h in self.curvature]))
-        rounding = _rounding(directions[0])
         for found, truth in pairs:
             error = [a - b for a, b in zip(found, truth, strict=True)]
             # What vanishes is compared with what does not.
-            if not _norm(error) <= rounding * (_norm(truth) + _norm(self.gradient)):
+            if not _norm(error) <= self.rounding * (_norm(truth) + _norm(self.gradient)):
                 return False
         return all(
-            abs(_inner(g, directions) - k * value) <= rounding * _norm(g) * _norm(directions)
+            abs(_inner(g, directions) - k * value) <= self.rounding * _norm(g) * _norm(directions)
             for k, (value, g) in enumerate(zip(values, gradients, strict=True), 1)
         )
 
 
-def _rounding(weight: Tensor) -> float:
-    """The relative error that a right route may have: far above rounding, far below a wrong derivative."""
-    mixed = torch.is_autocast_enabled(weight.device.type)
-    dtype = torch.get_autocast_dtype(weight.device.type) if mixed else weight.dtype
-    return 1e5 * torch.finfo(dtype).eps
+class _Precisions(TorchDispatchMode):
+    """Sees in which dtypes a model computes: some do part of their work in float32, whatever their weights are in."""
+
+    rounding = 0.0
+    """The relative error that a right route may have: far above rounding, below that of a wrong derivative."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        for leaf in pytree.tree_leaves(result):
+            if isinstance(leaf, Tensor) and leaf.is_floating_point():
+                self.rounding = max(self.rounding, min(1e5 * torch.finfo(leaf.dtype).eps, 0.3))
+        return result
 
 
 def _gradient(value: Tensor, inputs: list[Tensor]) -> Sequence[Tensor]:

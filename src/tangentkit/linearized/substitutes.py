@@ -13,9 +13,15 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
+Formulas = dict[Callable, Callable[..., Tensor]]
+"""Function of torch -> the same by operations that have every derivative."""
+
 
 class Substitutes(TorchFunctionMode):
-    """While it is entered, calls of the functions in `FORMULAS` take their formulas.
+    """While it is entered, calls of some functions take their formulas.
+
+    Args:
+        formulas: of these functions; None for all of `FORMULAS`.
 
     Example:
         >>> with Substitutes():
@@ -23,11 +29,15 @@ class Substitutes(TorchFunctionMode):
         tensor([1.])
     """
 
+    def __init__(self, formulas: Formulas | None = None):
+        super().__init__()
+        self.formulas = FORMULAS if formulas is None else formulas
+
     def __torch_function__(
         self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
     ) -> Any:
         """Calls the formula of a function, or the function itself."""
-        return FORMULAS.get(func, func)(*args, **(kwargs or {}))
+        return self.formulas.get(func, func)(*args, **(kwargs or {}))
 
 
 def _unfused(layer: Callable) -> Callable:
@@ -173,15 +183,18 @@ def _bag(
     return rows.sum(0) if mode == "sum" else rows.mean(0)
 
 
-FORMULAS: dict[Callable, Callable[..., Tensor]] = {
+BY_DECREE: Formulas = {F.embedding: _embedding}
+"""Functions whose gradient is not their derivative, by decree and on some batches only: no trial would find them."""
+GRAPHLESS: Formulas = {Tensor.requires_grad_: lambda tensor, _requires_grad=True: tensor}
+"""Keeps a model from asking for gradients of its own activations, as those with checkpointing do without using them:
+torch cannot walk back through all that forward mode does."""
+FORMULAS: Formulas = BY_DECREE | {
     F.layer_norm: _layer_norm,
     torch.layer_norm: _layer_norm,
     F.instance_norm: _instance_norm,
     F.glu: _glu,
-    F.embedding: _embedding,
     F.embedding_bag: _embedding_bag,
     torch.cdist: _cdist,
     torch._weight_norm: _weight_norm,
     **{layer: _unfused(layer) for layer in (torch.lstm, torch.gru, torch.rnn_tanh, torch.rnn_relu)},
 }
-"""Function of torch -> the same by operations that have every derivative."""

@@ -2,7 +2,7 @@
 
 With K = U diag(λ) Uᵀ, U (n, r) orthonormal, and y = U Uᵀ y + y_⊥,
 
-    (K + μ I)⁺ y = U (λ + μ)⁻¹ Uᵀ y + y_⊥ / μ        (without the last term for μ = 0).
+    (K + μ I)⁺ y = U (λ + μ)⁻¹ Uᵀ y + y_⊥ / μ        (without the last term where μ counts as zero).
 """
 
 from dataclasses import dataclass
@@ -20,6 +20,8 @@ class Decomposition:
     """The eigenvalues λ."""
     vectors: Float[Tensor, "n r"]
     """The orthonormal eigenvectors U, as columns."""
+    zero: float
+    """What counts as zero: eigenvalues up to this were left out."""
     directions: Float[Tensor, "d r"] | None = None
     """Where K = Φ Φᵀ came from features: the right singular vectors V of Φ = U diag(√λ) Vᵀ."""
 
@@ -29,14 +31,22 @@ class Decomposition:
         return len(self.values) == self.vectors.shape[0]
 
     def gains(self, ridge: float) -> Float[Tensor, " r"]:
-        """1 / (λ + ridge)."""
-        return 1 / (self.values + ridge)
+        """1 / (λ + ridge), and 0 where λ < 0 makes that a division by zero."""
+        shifted = self.values + ridge
+        return (1 / shifted).where(shifted.abs() > self.zero, 0.0)
+
+    def reaches_beyond(self, ridge: float) -> bool:
+        """Whether (K + ridge I)⁺ moves anything but the eigenvectors: the others have the eigenvalue `ridge`.
+
+        One that counts as zero would blow up what was left out of K, and what rounding puts into k(z, X).
+        """
+        return ridge > self.zero and not self.is_complete
 
     def dual(self, Y: Float[Tensor, "n q"], *, ridge: float) -> Float[Tensor, "n q"]:
         """(K + ridge I)⁺ Y."""
         parts = self.vectors.T @ Y
         alpha = self.vectors @ (self.gains(ridge)[:, None] * parts)
-        return alpha if ridge == 0 or self.is_complete else alpha + (Y - self.vectors @ parts) / ridge
+        return alpha + (Y - self.vectors @ parts) / ridge if self.reaches_beyond(ridge) else alpha
 
     def primal(self, Y: Float[Tensor, "n q"], *, ridge: float) -> Float[Tensor, "d q"]:
         """The coefficients γ = Φᵀ (K + ridge I)⁺ Y of the features."""
@@ -75,8 +85,9 @@ def decompose(matrix: Float[Tensor, "n n"], *, cutoff: float | None = None) -> D
     """Of a symmetric matrix, with |λ| above the cut-off times the largest |λ|; n ε where it is None."""
     values, vectors = torch.linalg.eigh(matrix)
     rtol = len(values) * torch.finfo(matrix.dtype).eps if cutoff is None else cutoff
-    kept = values.abs() > rtol * values.abs().max()
-    return Decomposition(values[kept], vectors[:, kept])
+    zero = rtol * float(values.abs().max())
+    kept = values.abs() > zero
+    return Decomposition(values[kept], vectors[:, kept], zero)
 
 
 def decompose_features(Phi: Float[Tensor, "n d"], *, cutoff: float | None = None) -> Decomposition:
@@ -91,8 +102,9 @@ def decompose_features(Phi: Float[Tensor, "n d"], *, cutoff: float | None = None
     left, s, right = torch.linalg.svd(R, full_matrices=False)
     U, V = (Q @ left, right.T) if n >= d else (right.T, Q @ left)
     rtol = max(n, d) * torch.finfo(Phi.dtype).eps if cutoff is None else cutoff
-    kept = s > rtol * s.max()
-    return Decomposition(s[kept].square(), U[:, kept], V[:, kept])
+    smallest = rtol * float(s.max())
+    kept = s > smallest
+    return Decomposition(s[kept].square(), U[:, kept], smallest**2, V[:, kept])
 
 
 def largest_ratio(errors: Float[Tensor, "n q"], Y: Float[Tensor, "n q"]) -> float:

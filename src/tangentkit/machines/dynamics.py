@@ -18,7 +18,7 @@ from tangentkit.linalg import DenseOperator, Operator, spectrum
 from tangentkit.linalg.spans import spans
 from tangentkit.machines.descents import Descent, GradientFlow, HeavyBall
 from tangentkit.machines.eigenmodes import Modes
-from tangentkit.machines.shapes import WORKING, Targets, as_matrix
+from tangentkit.machines.shapes import WORKING, Targets, as_kernel
 from tangentkit.machines.squared_loss import Loss, curvature
 
 FLOW = GradientFlow()
@@ -36,8 +36,8 @@ class Dynamics:
 
     with ρ = s (λ + ridge) and φ(ρ, t) of the descent, exp(-ρ t) of gradient flow. At t = inf this is kernel
     regression; where K is singular, its solution of least norm. Eigenvalues up to n ε of the largest then count
-    as zero, ε being that of the dtype of K. At finite times they count as they are, unless K(x, X) shows no more
-    than rounding of their eigenvectors.
+    as zero, ε being that of the dtype of K, or up to twice the size of those below zero, which show how far rounding
+    goes. At finite times they count as they are, unless K(x, X) shows no more than rounding of their eigenvectors.
 
     All is computed in float64 and handed out in the dtype of K.
 
@@ -80,7 +80,7 @@ class Dynamics:
     ) -> None:
         if not 0 <= ridge < math.inf:
             raise InputError("bad ridge", expected="a finite number >= 0", got=ridge)
-        kernel, outputs = as_matrix(K)
+        kernel, outputs = as_kernel(K)
         self._targets = Targets.of(y, kernel, outputs=outputs)
         start = torch.zeros_like(self._targets.columns) if f0 is None else self._targets.like(f0, "f0")
         self.scale = curvature(loss, samples=self._targets.samples, outputs=self._targets.outputs)
@@ -320,7 +320,7 @@ def max_learning_rate(
         >>> max_learning_rate(K), max_learning_rate(K, loss="mean"), max_learning_rate(K, momentum=0.5)
         (0.666..., 0.666..., 1.0)
     """
-    kernel, known = as_matrix(K)
+    kernel, known = as_kernel(K)
     if known is not None and outputs not in (None, known):
         raise InputError("bad number of outputs", expected=f"{known}, as K says", got=outputs)
     scale = curvature(

@@ -9,6 +9,7 @@ from torch import Tensor
 from tangentkit.core.errors import NumericalError
 from tangentkit.linalg import Operator, check_symmetric, spectrum
 from tangentkit.linalg.checks import rounding
+from tangentkit.machines.positivity import MOST_NOISE
 from tangentkit.machines.shapes import WORKING
 
 
@@ -21,7 +22,7 @@ class Modes:
     vectors: Float[Tensor, "n n"]
     """As columns."""
     cutoff: float
-    """n ε λ_max with the ε of the kernel's dtype: what may be zero."""
+    """What may be zero: n ε λ_max with the ε of the kernel's dtype, or as far as eigenvalues below zero show."""
 
     @classmethod
     def of(cls, K: Operator) -> "Modes":
@@ -35,14 +36,16 @@ class Modes:
         matrix = K.dense().to(WORKING)
         s = spectrum((matrix + matrix.T) / 2)
         size, smallest = float(s.values.abs().max()), float(s.values.min())
-        if smallest < -rounding(K.dtype) * size:
+        allowed = max(MOST_NOISE, rounding(K.dtype))
+        if smallest < -allowed * size:
             raise NumericalError(
                 "the kernel is not positive semi-definite, so training would diverge",
-                expected=f"no eigenvalue below -{rounding(K.dtype):.1e} of the largest ({size:.3g})",
+                expected=f"no eigenvalue below -{allowed:.1e} of the largest ({size:.3g})",
                 got=f"{smallest:.3g}",
                 hint=f"a kernel K + {-smallest:.3g} I would do",
             )
-        cutoff = len(matrix) * torch.finfo(K.dtype).eps * size
+        # Rounding goes as far above zero as it goes below, such as that of a kernel computed in float32.
+        cutoff = max(len(matrix) * torch.finfo(K.dtype).eps * size, -2 * smallest)
         return cls(s.values.clamp(min=0), s.vectors, cutoff)
 
     @property

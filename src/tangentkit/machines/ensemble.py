@@ -17,7 +17,7 @@ from tangentkit.linalg import DenseOperator, Operator, check_symmetric
 from tangentkit.linalg.matrices import as_tensor
 from tangentkit.machines.descents import Descent
 from tangentkit.machines.dynamics import FLOW, Dynamics, Times
-from tangentkit.machines.shapes import WORKING, as_matrix
+from tangentkit.machines.shapes import WORKING, as_kernel
 from tangentkit.machines.squared_loss import Loss
 
 
@@ -200,7 +200,7 @@ def _block(
     block: Any, name: str, *, like: Tensor | None = None, rows: int | None = None, columns: int | None = None
 ) -> Tensor:
     """A block of a kernel of samples, in memory, in the dtype it has."""
-    operator, outputs = as_matrix(block)
+    operator, outputs = as_kernel(block)
     n, m = operator.shape
     if outputs is not None or rows not in (None, n) or columns not in (None, m):
         raise InputError(

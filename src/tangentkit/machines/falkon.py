@@ -16,7 +16,7 @@ from torch.linalg import solve_triangular
 from tangentkit.core.errors import NumericalError
 from tangentkit.linalg import Operator
 from tangentkit.linalg.operator import Memory
-from tangentkit.machines.normal_equations import normal_equations
+from tangentkit.machines.normal_equations import normal_equations, products_of_columns
 from tangentkit.machines.strips import Strips
 
 MOST_JITTER = 1e-4
@@ -47,9 +47,9 @@ class FalkonOperator(Operator):
     ) -> None:
         super().__init__(T.shape, dtype=T.dtype, device=T.device, symmetric=True)
         n, m = strips.shape
-        inner = (T if weights is None else T * weights[landmarks]) @ T.T
+        inner = products_of_columns((T if weights is None else T * weights[landmarks].sqrt()).T)
         inner.mul_(n / m).diagonal().add_(ridge)
-        self.A = torch.linalg.cholesky(inner, upper=True)
+        self.A = torch.linalg.cholesky(inner).T
         del inner  # before C takes its room
         self.strips, self.root, self.weights, self.ridge = strips.within(memory), T, weights, ridge
 

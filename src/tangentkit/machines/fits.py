@@ -86,7 +86,7 @@ class DecomposedFit(Fit):
         """(λ + ridge)^(-1/2) Uᵀ k̂, with signs where an eigenvalue is negative."""
         half = self.parts.vectors.T @ k
         gains = self.parts.gains(self.ridge)[:, None]
-        if self.ridge == 0 or self.parts.is_complete:
+        if not self.parts.reaches_beyond(self.ridge):
             return half, gains * half
         outside = k - self.parts.vectors @ half
         return torch.cat([half, k]), torch.cat([gains * half, outside / self.ridge])
@@ -102,7 +102,7 @@ class DecomposedFit(Fit):
         residual = (
             self.parts.misfit(Y, ridge=ridge)
             if self.is_primal
-            else self.parts.misfit(Y, ridge=0.0) * (ridge == 0)
+            else self.parts.misfit(Y, ridge=0.0) * (not self.parts.reaches_beyond(ridge))
         )
         return replace(self, coefficients=solve(Y, ridge=ridge), ridge=ridge, residual=residual)
 
@@ -268,9 +268,12 @@ def fit_normal(
     d = Phi.shape[1]
     strips = ((rows, Phi[rows]) for rows in spans(len(Phi), ROWS))
     A, B = normal_equations(strips, Y, weights)
-    factor, failed = torch.linalg.cholesky_ex(A.diagonal_scatter(A.diagonal() + ridge))
+    A.diagonal().add_(ridge)  # in place: it may be large
+    factor, failed = torch.linalg.cholesky_ex(A)
     if failed:
+        A.diagonal().sub_(ridge)
         raise not_positive(A.to(Phi), ridge=ridge, hint='solver="features" for the pseudo-inverse')
+    del A
     gamma = torch.cholesky_solve(B, factor).to(Phi)
     misfit = largest_ratio(Phi @ gamma - Y, Y)
     return NormalFit(gamma, ridge, misfit, f"solved {d} normal equations", factor.to(Phi))

@@ -11,6 +11,8 @@ from jaxtyping import Float
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
 from torch import Tensor
+from torch.utils import _pytree as pytree
+from torch.utils.data import Dataset
 
 from tangentkit.core.batches import as_batch, describe, tensors
 from tangentkit.core.errors import InputError
@@ -90,10 +92,19 @@ class KernelMachine(BaseEstimator):
             check_is_fitted(self)
         if fitting:
             self._fitted_on_tensors = gives_tensors(X)
+            for told in ("n_features_in_", "feature_names_in_"):  # of an earlier fit
+                vars(self).pop(told, None)
         if isinstance(X, Operator):
             if fitting:
                 self.n_features_in_, self.sample_shape_ = X.shape[1], f"(n, {X.shape[1]})"
             return X
+        if isinstance(X, Dataset):
+            raise InputError(
+                "a machine has its samples in memory",
+                expected="tensors, arrays or a kernel matrix",
+                got=type(X).__name__,
+                hint='kernel="precomputed" and tk.gram(kernel, Samples(dataset), store=...), a matrix of any size',
+            )
         if not _is_batch(X):
             given = isinstance(self.kernel, str)
             dtype = FLOATS if given else "numeric"
@@ -101,8 +112,14 @@ class KernelMachine(BaseEstimator):
             X = X if X.flags.writeable else X.copy()  # torch warns of arrays that are read-only
             shape = f"(n, {', '.join(map(str, X.shape[1:]))})"
         else:
-            X = as_batch(X)
+            X = pytree.tree_map_only(
+                Tensor, Tensor.detach, as_batch(X)
+            )  # a graph would be kept, and not be copied
             for leaf in tensors(X):
+                if leaf.layout != torch.strided:
+                    raise InputError(
+                        "sparse inputs", expected="dense tensors", got=leaf.layout, hint="x.to_dense()"
+                    )
                 # A sum needs no mask of the size of the inputs, and is finite only if they are.
                 if leaf.is_floating_point() and not leaf.sum().isfinite() and not leaf.isfinite().all():
                     raise InputError(
@@ -118,7 +135,13 @@ class KernelMachine(BaseEstimator):
             self.sample_shape_ = shape
         elif not self._is_precomputed and shape != self.sample_shape_:
             raise InputError("samples do not match those of training", expected=self.sample_shape_, got=shape)
-        return X
+        return X if fitting else self._as_in_training(X)
+
+    def _as_in_training(self, Z: Any) -> Any:
+        """Samples in the kind of the training samples: a function k(z, x) may know only arrays, or only tensors."""
+        if self._fitted_on_tensors:
+            return torch.from_numpy(Z) if isinstance(Z, np.ndarray) else Z
+        return Z.cpu().numpy() if isinstance(Z, Tensor) else Z
 
     def _outputs(
         self, Z: Any, X: Any, coefficients: Float[Tensor, "nc q"], blocks: int

@@ -108,6 +108,7 @@ class NystromRegression(RegressorMixin, KernelMachine):
             NumericalError: the kernel is not finite, or not positive on the landmarks.
         """
         ridge = check_number(self.ridge, "ridge", positive=True)
+        tol = None if self.tol is None else check_number(self.tol, "tol", positive=True)
         if self.solver not in SOLVERS:
             raise UnknownNameError("solver", str(self.solver), SOLVERS)
         given = self._accept(X, fitting=True)
@@ -134,10 +135,8 @@ class NystromRegression(RegressorMixin, KernelMachine):
             steps, converged, message = 0, True, "solved"
         else:
             system = FalkonOperator(strips, T, weights, landmarks=landmarks, ridge=ridge, memory=self.memory)
-            method = CG(
-                rtol=self.tol or (1e-7 if strips.kind.dtype == torch.float64 else 1e-5),
-                max_steps=self.max_steps,
-            )
+            rtol = tol or (1e-7 if strips.kind.dtype == torch.float64 else 1e-5)
+            method = CG(rtol=rtol, max_steps=self.max_steps)
             solution = method.solve(system, system.right_hand_side(Y), ridge=0.0)
             alpha = system.forward(solution.value)
             steps, converged, message = solution.steps, solution.converged, solution.message

@@ -16,7 +16,7 @@ WORKING = torch.float64
 """The dtype of all that is computed here: the cost is that of a decomposition, never of a kernel."""
 
 
-def as_matrix(K: Any, *, symmetric: bool | None = None) -> tuple[Operator, int | None]:
+def as_kernel(K: Any, *, symmetric: bool | None = None) -> tuple[Operator, int | None]:
     """A kernel as an operator on rows, and the number of outputs that a row tells apart where it is known.
 
     Args:
@@ -57,7 +57,7 @@ class Targets:
 
     @classmethod
     def of(cls, y: Any, kernel: Operator, *, outputs: int | None) -> "Targets":
-        """The targets y of a square kernel, as `as_matrix` gives it.
+        """The targets y of a square kernel, as `as_kernel` gives it.
 
         Raises:
             InputError: shapes or devices do not match.
@@ -99,7 +99,7 @@ class Targets:
         Raises:
             InputError: the shape or the device does not fit.
         """
-        kernel, outputs = as_matrix(K, symmetric=False)
+        kernel, outputs = as_kernel(K, symmetric=False)
         N, c = self.columns.shape[0], self.outputs if self.is_block else 1
         if kernel.shape[1] != N or kernel.shape[0] % c or (outputs is not None and outputs != c):
             n = self.samples

@@ -97,7 +97,7 @@ class Features(Source):
         X = as_tensor(X, "features")
         if X.ndim != 2:
             raise InputError("not features", expected="shape (n, d)", got=tuple(X.shape))
-        return X if X.is_floating_point() else X.double()
+        return _in_full_precision(X)
 
 
 @dataclass(frozen=True)
@@ -128,7 +128,7 @@ class Function(Source):
     def features(self, X: Any) -> Float[Tensor, "n d"] | None:
         """The features of a kernel that has them, such as a conjugate or a sketched kernel."""
         features = getattr(self.kernel, "features", None)
-        return as_tensor(features(X), "features") if callable(features) else None
+        return _in_full_precision(as_tensor(features(X), "features")) if callable(features) else None
 
 
 class KernelOperator(Operator):
@@ -225,6 +225,13 @@ def pieces(X: Any, *, bytes_each: int, memory: Memory) -> Iterator[Any]:
     """Consecutive samples, as many at a time as leave room for `bytes_each` in a quarter of the budget."""
     side = max(1, memory_budget(memory) // (4 * max(1, bytes_each)))
     return (take_samples(X, span) for span in spans(size(X), side))
+
+
+def _in_full_precision(features: Tensor) -> Tensor:
+    """No factorization takes integers or half precision."""
+    if features.is_floating_point():
+        return features.to(torch.promote_types(features.dtype, torch.float32))
+    return features.double()
 
 
 def _checked(k: Any, n: int, m: int) -> Float[Tensor, "nc mc"]:

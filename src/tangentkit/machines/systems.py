@@ -170,20 +170,20 @@ def _automatically(system: System) -> Solved:
     if 3 * K.nbytes > system.budget():
         reason = f"three matrices of {size} are beyond the budget of {format_bytes(system.budget())}"
         return Solved("cg", reason, fit_iteratively(K, Y, ridge=ridge, method=_conjugate_gradients(system)))
-    if ridge > 0:
-        reason = f"the kernel matrix ({size}) fits in memory, and a ridge makes it positive definite"
-        return Solved("cholesky", reason, fit_cholesky(K, Y, ridge=ridge))
-    fit = attempt_cholesky(K, Y, ridge=0.0)
+    fit = attempt_cholesky(K, Y, ridge=ridge)
     if fit is not None and fit.converged:
-        return Solved("cholesky", f"the kernel matrix ({size}) fits in memory and is positive definite", fit)
-    fit = fit_eigen(K, Y, ridge=0.0, cutoff=system.cutoff)
-    reason = "without a ridge the kernel matrix is singular to working precision"
+        positive = "a ridge makes it" if ridge else "is"
+        return Solved(
+            "cholesky", f"the kernel matrix ({size}) fits in memory and {positive} positive definite", fit
+        )
+    fit = fit_eigen(K, Y, ridge=ridge, cutoff=system.cutoff)
+    reason = f"with ridge={ridge:g} the kernel matrix is singular to working precision"
     noise = float(-fit.parts.values.min() / fit.parts.values.abs().max()) if len(fit.parts.values) else 0.0
     if not noise <= max(MOST_NOISE, rounding(K.dtype)):
-        raise not_positive(K.dense(K.nbytes), ridge=0.0, hint='solver="eigh" to have it all the same')
+        raise not_positive(K.dense(K.nbytes), ridge=ridge, hint='solver="eigh" to have it all the same')
     if noise > 0 and system.cutoff is None:
         # Eigenvalues below zero show how far rounding goes, above zero as well.
-        fit = fit_eigen(K, Y, ridge=0.0, cutoff=2 * noise)
+        fit = fit_eigen(K, Y, ridge=ridge, cutoff=2 * noise)
         reason += f"; its negative eigenvalues show rounding of {noise:.1e}, which sets the cut-off"
     return Solved("eigh", reason, fit)
 
@@ -191,9 +191,7 @@ def _automatically(system: System) -> Solved:
 def _on_features(system: System, Phi: Float[Tensor, "n d"]) -> Solved | None:
     n, d = Phi.shape
     flops, fits = n * d * min(n, d), 3 * n * d * Phi.element_size() <= system.budget()
-    # Rounding in Φᵀ Φ is below the ridge: then its larger condition number costs nothing.
-    is_harmless = system.ridge >= torch.finfo(Phi.dtype).eps * float(Phi.norm()) ** 2
-    if fits and (flops <= FEW_FLOPS or (flops <= MOST_FLOPS and not is_harmless)):
+    if fits and (flops <= FEW_FLOPS or (flops <= MOST_FLOPS and not _covers_rounding(system.ridge, Phi))):
         reason = f"the kernel has {d} features: least squares on them squares no condition number"
         return Solved("features", reason, _solve(system, "features", CG()))
     if d <= n and system.ridge > 0:
@@ -202,6 +200,11 @@ def _on_features(system: System, Phi: Float[Tensor, "n d"]) -> Solved | None:
     # The features are there already: better their inner products than another pass over the network.
     system.__dict__.setdefault("gram", FactorOperator(Phi))
     return None
+
+
+def _covers_rounding(ridge: float, Phi: Float[Tensor, "n d"]) -> bool:
+    """Whether rounding in Φᵀ Φ is below the ridge: then its larger condition number costs nothing."""
+    return ridge >= torch.finfo(Phi.dtype).eps * float(Phi.norm()) ** 2
 
 
 def _conjugate_gradients(system: System) -> CG:

@@ -2,8 +2,8 @@
 
 `bits` draws random numbers by address; `written` and `tensor` are sketches of one parameter, from its gradient and
 from its factors; `model_sketch` sums those of all parameters in the same `coordinates`; `choice` says which parameter
-takes which; `projection` keeps exactly what a calibration batch has in common; `passes` runs the model within a
-memory budget; `arrangement` puts it together, and `sketched` tells the error.
+takes which; `projection` keeps exactly what a calibration batch has in common, by `bases` of its `factors`; `passes`
+runs the model within a memory budget; `arrangement` puts it together, and `sketched` and `evidence` tell the error.
 """
 
 from tangentkit.sketch.choice import SketchPlan as SketchPlan

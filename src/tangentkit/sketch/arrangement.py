@@ -196,6 +196,7 @@ def project(
         orders,
         dim=dim,
         buffer=buffer_entries(passes),
+        budget=passes.budget,
     )
 
 

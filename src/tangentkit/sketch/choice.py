@@ -9,7 +9,8 @@ TRANSFORM = 350.0
 """FLOPs of a matrix product in the time that a coordinate of one pair of placements takes: twice placing and
 transforming, and the product."""
 COUNT = 100.0
-"""FLOPs of a matrix product in the time that writing an entry of a gradient and counting it twice takes."""
+"""FLOPs of a matrix product in the time that writing an entry of a gradient and counting it twice takes. Both decide
+what "auto" does, so they are part of the seed contract."""
 
 WRITTEN = ("count", "gaussian", "rademacher")
 METHODS = ("auto", "tensor", "hybrid", *WRITTEN)

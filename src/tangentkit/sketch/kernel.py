@@ -1,10 +1,12 @@
 """The tangent kernel of a module by random features of its gradients."""
 
+from numbers import Integral
+
 import torch
 from torch import Tensor, nn
 
 from tangentkit.compute.kernel import Kernel
-from tangentkit.core.batches import Batch, as_batch, batch_size, check_same_structure, take
+from tangentkit.core.batches import Batch, as_batch, batch_size, check_same_structure, copied, take
 from tangentkit.core.errors import BudgetError, InputError, NumericalError, UnknownNameError
 from tangentkit.core.functions import Forward, call, check_inputs, snapshot
 from tangentkit.core.memory import format_bytes, free_bytes, memory_budget, parse_bytes
@@ -117,10 +119,11 @@ class SketchedTangentKernel(Kernel):
             )
         rule = forward if loss is None else LossOfModel(forward or call, loss)
         self.function = snapshot(model, params=params, forward=rule)
-        self.dim, self.outputs, self.sketch, self.seed = dim, outputs, sketch, Key(seed).seed
-        self.probes = probes
+        self.dim, self.outputs, self.sketch, self.seed = int(dim), outputs, sketch, Key(seed).seed
+        self.probes = None if probes is None else int(probes)
         self.memory = None if memory is None else parse_bytes(memory)
-        self.calibration = None if calibration is None else self._checked(calibration)
+        # A snapshot too: it is looked at when the first samples come.
+        self.calibration = None if calibration is None else copied(self._checked(calibration))
         self._knowledge = Knowledge(self.function)
         self._orders = Orders()
         self._arrangement: Arrangement | None = None
@@ -270,7 +273,7 @@ class SketchedTangentKernel(Kernel):
 
 
 def _is_integer(number: object) -> bool:
-    return isinstance(number, int) and not isinstance(number, bool)
+    return isinstance(number, Integral) and not isinstance(number, bool)
 
 
 def _checked_outputs(outputs: Outputs, loss: Loss | None) -> Outputs:
@@ -290,7 +293,7 @@ def _checked_outputs(outputs: Outputs, loss: Loss | None) -> Outputs:
                 hint="loss=my_loss, one a sample",
             )
         check_outputs_name(outputs)
-        return outputs
+        return copied(outputs)
     if not isinstance(outputs, str) or outputs not in ("loss", "trace"):
         raise InputError("a loss is one output", expected='outputs="loss"', got=repr(outputs))
     return "trace"

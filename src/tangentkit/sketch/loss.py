@@ -37,6 +37,6 @@ class LossOfModel:
                 "bad loss",
                 expected=f"one number a sample, ({batch_size(batch)},)",
                 got=got,
-                hint='reduction="none"',
+                hint='reduction="none", and .sum(1) if that gives a number for each output',
             )
         return losses[:, None]

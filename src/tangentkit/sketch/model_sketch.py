@@ -9,6 +9,7 @@ from torch import Tensor
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.side import Side, layer_indices, layer_inputs, lookup_gradients, matrix_gradients
 from tangentkit.empirical.structure import Layer
+from tangentkit.linalg.spans import spans
 from tangentkit.sketch.coordinates import Coordinates
 from tangentkit.sketch.layout import Orders
 from tangentkit.sketch.tensor import TensorSketch
@@ -38,9 +39,7 @@ class Half:
 
 def pieces(n: int, buffer: int, entries: int) -> Iterator[slice]:
     """Parts of n things of so many entries each, within a buffer."""
-    step = max(1, buffer // max(1, entries))
-    for start in range(0, n, step):
-        yield slice(start, min(start + step, n))
+    return spans(n, max(1, buffer // max(1, entries)))
 
 
 class ModelSketch:
@@ -181,14 +180,16 @@ class ModelSketch:
         for i, half in enumerate(self.halves):
             seen = half.seen(first, r)
             for k in range(seen.start, seen.stop):
-                if (i, name, first + k) not in self._written:
+                address = (i, name, first + k)
+                sketch = self._written.get(address)
+                if sketch is None:
                     key = half.key.fold(name, method, first + k)
-                    self._written[i, name, first + k] = KINDS[method](key, size, half.dim)
-                    self._signs += size
-                sketch = self._written[i, name, first + k]
+                    sketch = KINDS[method](key, size, half.dim)
+                    # What does not fit is drawn again for the next samples.
+                    if self._signs + size <= self.kept:
+                        self._written[address] = sketch
+                        self._signs += size
                 yield i, k, sketch
-                if isinstance(sketch, CountSketch) and self._signs > self.kept:
-                    sketch.forget()
 
     def _is_written(self, name: str) -> bool:
         return self.methods[name] != "tensor"

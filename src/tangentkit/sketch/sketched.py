@@ -21,10 +21,11 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
+from tangentkit.linalg.spans import spans
 from tangentkit.sketch.evidence import ROUNDING, Evidence, evidence
 
-ROWS = 2048
-"""Rows of Gram matrices that are formed at a time."""
+ENTRIES = 2**22
+"""Entries of Gram matrices that are formed at a time."""
 DOUBT = 0.1
 """Relative error that the law may have where nothing speaks against it."""
 TINY = torch.finfo(torch.float64).tiny
@@ -89,8 +90,7 @@ class Sketched:
         """‖E‖² of the error E that is expected, and ‖Φ Φᵀ - E‖²."""
         phi = self.features(torch.float64)
         total = phi.new_zeros(2)
-        for start in range(0, len(phi), ROWS):
-            rows = slice(start, start + ROWS)
+        for rows in _bands(len(phi), len(phi)):
             error = seen.error(rows)
             total += torch.stack([error.square().sum(), (phi[rows] @ phi.T - error).square().sum()])
         return total[0], total[1]
@@ -127,14 +127,18 @@ class Sketched:
         """Some rows at a time, in float64: variance by the law, kernels of the halves, exact part."""
         phi, psi = self.sketched.double(), other.sketched.double()
         norms = psi.square().sum(1)
-        for start in range(0, len(phi), ROWS):
-            rows = slice(start, start + ROWS)
+        for rows in _bands(len(phi), len(psi)):
             first, second = (
                 h[rows].double() @ g.double().T for h, g in zip(self.halves, other.halves, strict=True)
             )
             kernel = self.shares[0] * first + self.shares[1] * second
             law = (phi[rows].square().sum(1)[:, None] * norms + kernel.square()) / phi.shape[1]
             yield law, first, second, self.exact[rows].double() @ other.exact.double().T
+
+
+def _bands(n: int, m: int) -> Iterator[slice]:
+    """Some rows of a matrix (n, m) at a time."""
+    return spans(n, max(1, ENTRIES // m))
 
 
 @dataclass(frozen=True)

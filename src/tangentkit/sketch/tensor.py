@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.seeds import Key
+from tangentkit.linalg.spans import spans
 from tangentkit.sketch.bits import as_distinct_places, as_signs, words, words_of_signs
 from tangentkit.sketch.coordinates import Coordinates
 
@@ -92,8 +93,8 @@ class TensorSketch:
         g, a = (factor.to(out.wide.dtype) for factor in (g, a))
         for head in range(heads):
             for columns, block, of_a, of_g in self._pairs(head, first, r):
-                for rows in _chunks(n, samples):
-                    for some in _chunks(s, positions):
+                for rows in spans(n, samples):
+                    for some in spans(s, positions):
                         right = g[rows, head, block.directions, some, block.entries]
                         # (n, r, s, q) -> (n, s, r q): the directions of a block are one long vector.
                         waves = of_g.waves(right.transpose(1, 2).flatten(2))
@@ -115,7 +116,7 @@ class TensorSketch:
             left = of_g.waves(g[:, block.directions, block.entries].flatten(1))
             # Coefficients are real: a product with real and imaginary parts side by side.
             right = torch.view_as_real(of_a.waves(a[:, columns])).flatten(1)
-            for rows in _chunks(len(core), max(1, PIECE_ENTRIES // left.numel())):
+            for rows in spans(len(core), max(1, PIECE_ENTRIES // left.numel())):
                 mixed = torch.view_as_complex((core[rows] @ right).unflatten(2, (-1, 2)))
                 out.waves[rows] += mixed.mul_(left).sum(1)
 
@@ -123,7 +124,7 @@ class TensorSketch:
         self, head: int, first: int, r: int
     ) -> Iterator[tuple[slice, GradientBlock, Placement, Placement]]:
         """(entries of a, of g, their placements) that cover the factors of r directions."""
-        for part, columns in enumerate(_chunks(self.p, self.dim)):
+        for part, columns in enumerate(spans(self.p, self.dim)):
             for block in gradient_blocks(first, r, self.q, self.dim):
                 yield columns, block, *self._pair(head, part, columns, block)
 
@@ -150,7 +151,7 @@ def gradient_blocks(first: int, r: int, q: int, dim: int) -> Iterator[GradientBl
         [1, 2]
     """
     if q > dim:
-        parts = list(_chunks(q, dim))
+        parts = list(spans(q, dim))
         for k in range(r):
             for i, entries in enumerate(parts):
                 placed = slice(0, entries.stop - entries.start)
@@ -161,8 +162,3 @@ def gradient_blocks(first: int, r: int, q: int, dim: int) -> Iterator[GradientBl
         start, stop = max(number * together, first), min((number + 1) * together, first + r)
         placed = slice((start - number * together) * q, (stop - number * together) * q)
         yield GradientBlock(number, slice(start - first, stop - first), slice(0, q), placed)
-
-
-def _chunks(n: int, size: int) -> Iterator[slice]:
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))

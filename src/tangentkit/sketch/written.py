@@ -10,11 +10,16 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.seeds import Key
+from tangentkit.linalg.spans import spans
 from tangentkit.sketch.bits import as_places, as_signs, normals, signs, words, words_of_signs
 from tangentkit.sketch.coordinates import Coordinates
 
 BLOCK = 1024
 """Entries of a gradient for which a dense sketch draws its numbers at once. Part of the seed contract."""
+RUN = 2**16
+"""Entries of a gradient that are counted at a time: their signs stay near the cache."""
+SHORT, FEW = 2**9, 2**13
+"""Entries of a chunk, and those of all samples together, below which calls cost more than scattered additions."""
 
 
 class WrittenSketch(abc.ABC):
@@ -55,19 +60,20 @@ class CountSketch(WrittenSketch):
             self._drawn = as_places(drawn[:chunks], self.dim), as_signs(drawn[chunks:], self.size)
         return self._drawn
 
-    def forget(self) -> None:
-        """Frees what was drawn; it is drawn again when it is needed."""
-        self._drawn = None
-
     def add(self, out: Coordinates, gradients: Tensor) -> None:
         """Adds the sketches of gradients (n, size)."""
         rotations, drawn = self.draw()
-        factors = drawn.to(out.wide)
-        gradients = gradients.to(out.wide.dtype)
-        for chunk, start in enumerate(rotations.tolist()):
-            entries = slice(chunk * self.dim, min((chunk + 1) * self.dim, self.size))
-            window = out.wide[:, start : start + entries.stop - entries.start]
-            window.addcmul_(gradients[:, entries], factors[entries])
+        starts = rotations.tolist()
+        for run in spans(self.size, max(1, RUN // self.dim) * self.dim):  # whole chunks
+            values, factors = gradients[:, run].to(out.wide.dtype), drawn[run].to(out.wide)
+            if self.dim < SHORT and len(values) * self.dim < FEW:
+                places = self._places(torch.arange(run.start, run.stop, device=out.wide.device))
+                out.wide.scatter_add_(1, places.expand(len(values), -1), values * factors)
+                continue
+            for chunk in spans(run.stop - run.start, self.dim):
+                start = starts[(run.start + chunk.start) // self.dim]
+                window = out.wide[:, start : start + chunk.stop - chunk.start]
+                window.addcmul_(values[:, chunk], factors[chunk])
 
     def add_rows(self, out: Coordinates, rows: Tensor, gradients: Tensor) -> None:
         """Adds the sketches of gradients that are zero but for some rows of a table.
@@ -78,11 +84,14 @@ class CountSketch(WrittenSketch):
             gradients: of these rows (n, s, q); the table is (size / q, q).
         """
         q, device = gradients.shape[-1], gradients.device
-        rotations, drawn = (table.to(device) for table in self.draw())
         flat = rows.clamp_min(0)[..., None] * q + torch.arange(q, device=device)
-        turned = flat % self.dim + rotations[flat // self.dim]
-        values = gradients.to(out.wide.dtype) * drawn[flat] * (rows >= 0)[..., None]
-        out.wide.scatter_add_(1, turned.flatten(1), values.flatten(1))
+        signs = self.draw()[1].to(device)[flat]
+        values = gradients.to(out.wide.dtype) * signs * (rows >= 0)[..., None]
+        out.wide.scatter_add_(1, self._places(flat).flatten(1), values.flatten(1))
+
+    def _places(self, flat: Tensor) -> Tensor:
+        """Where entries of the gradient go on the open circle."""
+        return flat % self.dim + self.draw()[0].to(flat.device)[flat // self.dim]
 
 
 class DenseSketch(WrittenSketch):
@@ -95,8 +104,7 @@ class DenseSketch(WrittenSketch):
     def add(self, out: Coordinates, gradients: Tensor) -> None:
         """Adds the sketches of gradients (n, size)."""
         sums = out.wide[:, : self.dim]
-        for block, start in enumerate(range(0, self.size, BLOCK)):
-            entries = slice(start, min(start + BLOCK, self.size))
+        for block, entries in enumerate(spans(self.size, BLOCK)):
             width = entries.stop - entries.start
             matrix = self.draw(self.key.fold("block", block), width * self.dim).view(width, self.dim)
             matrix = matrix.to(sums) / math.sqrt(self.dim)
