@@ -15,11 +15,12 @@ def write(site: Site) -> Vector:
     output, value = GradientEdge(site.node, 0), GradientEdge(*site.node.next_functions[site.slot])
 
     def gradient(g: Tensor) -> Tensor:
-        whole, rows = site.axis.front(g, site.n), []
-        for i in range(site.n):
-            alone = torch.zeros_like(g, memory_format=torch.contiguous_format)
-            site.axis.front(alone, site.n)[i] = whole[i]
+        alone = torch.zeros_like(g, memory_format=torch.contiguous_format)
+        by_sample, rows = site.axis.front(alone, site.n), []
+        for i, own in enumerate(site.axis.front(g, site.n)):
+            by_sample[i] = own
             rows += torch.autograd.grad([output], [value], [alone], retain_graph=True)
+            by_sample[i] = 0
         return torch.stack(rows).reshape(site.n, -1)
 
     return Vector(gradient)
