@@ -446,7 +446,7 @@ class Lookalike(nn.ReLU):
 
 
 @pytest.mark.parametrize(
-    "thing", [nn.Softmax(dim=1), nn.PReLU(), torch.softmax, unknown_to_torch, "rleu", 3, None, Lookalike()]
+    "thing", [nn.Softmax(dim=1), nn.GLU(), torch.softmax, unknown_to_torch, "rleu", 3, None, Lookalike()]
 )
 def test_what_has_no_dual_is_named(thing):
     with pytest.raises(ModelError, match="no dual is known") as caught:

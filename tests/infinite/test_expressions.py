@@ -37,6 +37,10 @@ def in_place(h):
     return h
 
 
+def above(u):
+    return u * (u > 0.5)
+
+
 WRITTEN = {
     "swish": (lambda h: h * torch.sigmoid(h), Pointwise(F.silu)),
     "quick gelu": (in_place, Pointwise(lambda u: u * torch.sigmoid(1.702 * u))),
@@ -48,6 +52,28 @@ WRITTEN = {
     "shortcut of itself": (lambda h: torch.add(h, F.relu(h), alpha=2), PiecewiseLinear((0.0,), (1.0, 3.0))),
     "affine": (lambda h: 2 * h + 1, PiecewiseLinear((), (2.0,), 1.0)),
     "two activations": (lambda h: torch.relu(torch.tanh(h)), Pointwise(lambda u: u.clamp(min=0).tanh())),
+    "maximum": (
+        lambda h: torch.maximum(h, torch.zeros_like(h)) - torch.minimum(h, 0.5 * h),
+        PiecewiseLinear((0.0,), (-1.0, 0.5)),
+    ),
+    "maximum with a number": (
+        lambda h: torch.minimum(torch.tensor(1.0), torch.maximum(h, torch.tensor(-1.0))),
+        PiecewiseLinear((-1.0, 1.0), (0.0, 1.0, 0.0), -1.0),
+    ),
+    "max of two": (lambda h: torch.max(1 - h, h), PiecewiseLinear((0.5,), (-1.0, 1.0), 1.0)),
+    "where": (lambda h: torch.where(h > 0, h, 0.2 * h), PiecewiseLinear((0.0,), (0.2, 1.0))),
+    "where between": (
+        lambda h: torch.where((h < -1) | (h >= 2), h**2, h),
+        Pointwise(lambda u: torch.where((u < -1) | (u >= 2), u**2, u), (-1, 2)),
+    ),
+    "mask": (lambda h: h * (h > 0.5).to(h.dtype), Pointwise(above, (0.5,))),
+    "masked": (lambda h: h.masked_fill(h <= 0.5, 0), Pointwise(above, (0.5,))),
+    "step": (lambda h: (h > 0).float(), Pointwise(lambda u: (u > 0).to(u.dtype), (0,))),
+    "clamp to a moving bound": (
+        lambda h: torch.clamp(h, max=1 - h),
+        PiecewiseLinear((0.5,), (1.0, -1.0)),
+    ),
+    "dropped": (lambda h: h * torch.sigmoid(F.dropout(h, 0.1, training=False)), Pointwise(F.silu)),
     "quotient": (lambda h: h / (1 + h.abs()), Pointwise(F.softsign)),
 }
 
@@ -61,6 +87,23 @@ def test_what_is_written_out_is_one_function(name, kind):
         InfiniteKernel(model, kind, w_std=1.3, b_std=0.2)(x) for model in (Net(function), Net(function, dual))
     )
     torch.testing.assert_close(written, known, rtol=1e-9, atol=1e-10)
+
+
+def test_slopes_of_prelu_count_as_constants():
+    x = torch.randn(4, 5, dtype=torch.float64)
+
+    def kernel(activation):
+        return InfiniteKernel(nn.Sequential(nn.Linear(5, 8), activation, nn.Linear(8, 1)), w_std=1.3)(x)
+
+    with pytest.warns(UserWarning, match=r"slopes of PReLU \('1'\) count as constants"):
+        found = kernel(nn.PReLU(8, 0.3))
+    torch.testing.assert_close(found, kernel(nn.LeakyReLU(0.3)), rtol=1e-6, atol=0)  # 0.3 in float32
+    frozen = nn.PReLU(dtype=torch.float64).requires_grad_(False)
+    assert torch.equal(kernel(frozen), kernel(nn.LeakyReLU(0.25)))
+    unequal = nn.PReLU(8).requires_grad_(False)
+    unequal.weight[0] = 0.5
+    with pytest.raises(ModelError, match=r"PReLU '1'.*differ from channel to channel"):
+        kernel(unequal)
 
 
 def test_kinks_are_found_where_a_step_bends():

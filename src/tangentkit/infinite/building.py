@@ -1,7 +1,8 @@
 """Building a network node by node: which fields are Gaussian, which are correlated, and where their axes are."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import accumulate, pairwise
 from math import prod
 
 from tangentkit.infinite.duals import Dual
@@ -14,10 +15,11 @@ from tangentkit.infinite.network import (
     Node,
     Nonlinear,
     Normalize,
+    Part,
     Source,
     Weights,
 )
-from tangentkit.infinite.pairs import Geometry, Patch, adaptive, identity
+from tangentkit.infinite.pairs import Geometry, Patch, adaptive, identity, selection
 
 
 class Builder:
@@ -125,6 +127,19 @@ class Builder:
         """A linear map of positions, given for some axes of the tensor."""
         return Hidden(tuple(self.tidy(self._mapped(group, geometries)) for group in h.groups))
 
+    def take(self, h: Hidden, places: Mapping[int, Sequence[int]], shape: Sequence[int]) -> Hidden:
+        """Some entries of a tensor along some of its axes, in the given order; -1 is a zero."""
+        geometries: dict[int, Geometry] = {}
+        for axis, kept in places.items():
+            roles = {role for group in h.groups for role in group.axes[axis]}
+            if "n" in roles:
+                raise Refusal("it selects or moves samples")
+            if "c" in roles:
+                h = self._channels(h, axis, kept)
+            else:
+                geometries[axis] = selection(shape[axis], kept)
+        return self.average(h, geometries) if geometries else h
+
     def mean(self, h: Hidden, tensor_axes: Iterable[int]) -> Hidden:
         """The mean over all positions of some axes, which keep one entry."""
 
@@ -145,8 +160,7 @@ class Builder:
 
     def sum(self, first: Hidden, second: Hidden, sign: float = 1.0) -> Hidden:
         """The sum or difference of two tensors of one shape."""
-        if [g.width for g in first.groups] != [g.width for g in second.groups]:
-            raise Refusal("its branches have channels that do not match")
+        first, second = self._matched(first, second)
         groups = []
         for a, b in zip(first.groups, second.groups, strict=True):
             other = self._aligned(b, a)
@@ -179,6 +193,49 @@ class Builder:
             raise Refusal("the output has positions")
         features = [self._features(group) for group in h.groups]
         return self.mix([group.node for group in seen], [f / sum(features) for f in features])
+
+    # Channels -------------------------------------------------------------------------------------------------
+
+    def _channels(self, h: Hidden, axis: int, kept: Sequence[int]) -> Hidden:
+        """Some of the channels."""
+        if any(group.axes[axis] != ("c",) for group in h.groups):
+            raise Refusal("it takes a part of channels that are merged with positions")
+        if min(kept) < 0 or len(set(kept)) < len(kept):
+            raise Refusal("it adds or repeats channels")
+        if len(h.groups) > 1 and list(kept) != sorted(kept):
+            raise Refusal("it moves channels of different kinds past each other")
+        groups, before = [], 0
+        for group in h.groups:
+            here = tuple(k - before for k in kept if before <= k < before + group.width)
+            before += group.width
+            if here == tuple(range(group.width)):
+                groups.append(group)
+            elif here:
+                if not self._are_alike(group.node):
+                    raise Refusal("it takes a part of channels that are not alike")
+                part = Part((group.node,), self.nodes[group.node].positions, here)
+                node = self.add(part, self.laws[group.node])
+                groups.append(replace(group, node=node, width=len(here)))
+        return Hidden(tuple(groups))
+
+    def _are_alike(self, node: int) -> bool:
+        """Whether the channels of a node are copies of one field; those of a source are not."""
+        here = self.nodes[node]
+        return isinstance(here, Weights) or (bool(here.inputs) and all(map(self._are_alike, here.inputs)))
+
+    def _matched(self, first: Hidden, second: Hidden) -> tuple[Hidden, Hidden]:
+        """Two tensors with their channels in groups of the same widths."""
+        ends = [list(accumulate(group.width for group in h.groups)) for h in (first, second)]
+        if ends[0] == ends[1]:
+            return first, second
+        axis = first.groups[0].axis_of("c")
+        if ends[0][-1] != ends[1][-1] or axis is None or axis != second.groups[0].axis_of("c"):
+            raise Refusal("its branches have channels that do not match")
+        spans = [range(*span) for span in pairwise(sorted({0, *ends[0], *ends[1]}))]
+        first, second = (
+            Hidden(tuple(self._channels(h, axis, span).groups[0] for span in spans)) for h in (first, second)
+        )
+        return first, second
 
     # Axes ----------------------------------------------------------------------------------------------------
 

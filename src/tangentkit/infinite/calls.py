@@ -4,14 +4,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, fx, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import fx, nn
 
-from tangentkit.infinite.fields import Hidden, Refusal
+from tangentkit.infinite.fields import Hidden
 
 REASONS = {
     "MaxPool": "the maximum of Gaussian variables has no covariance in closed form",
     "max_pool": "the maximum of Gaussian variables has no covariance in closed form",
+    "amax": "the maximum of Gaussian variables has no covariance in closed form",
     "LPPool": "the norm of Gaussian variables has no covariance in closed form",
     "AdaptiveMaxPool": "the maximum of Gaussian variables has no covariance in closed form",
     "adaptive_max_pool": "the maximum of Gaussian variables has no covariance in closed form",
@@ -64,22 +64,6 @@ def depends_on_input(node: fx.Node) -> bool:
     return False
 
 
-def is_norm(module: nn.Module) -> bool:
-    """Whether a module is a normalization, whose gain and shift count as constants."""
-    return isinstance(module, (nn.LayerNorm, nn.RMSNorm, nn.GroupNorm, _BatchNorm))
-
-
-def gain(scale: Tensor | None, shift: Tensor | None) -> float:
-    """The factor of a normalization, if it is the same for all channels and nothing is added."""
-    if shift is not None and bool((shift != 0).any()):
-        raise Refusal("it shifts the channels, so that their mean is not zero")
-    if scale is None:
-        return 1.0
-    if bool((scale != scale.flatten()[0]).any()):
-        raise Refusal("its gains differ from channel to channel")
-    return scale.flatten()[0].item()
-
-
 def per_axis(value: Any, rank: int) -> Sequence[Any]:
     """An option of a layer for each of its axes."""
     values = list(value) if isinstance(value, (tuple, list)) else [value]
@@ -93,9 +77,6 @@ def axes_after(name: str, node: fx.Node, rank: int) -> list[int]:
     return [size - 1 for size in getattr(example, name)(*rest, **options).shape]
 
 
-def bound_pool(name: str, node: fx.Node) -> nn.Module:
-    """The module that does what a pooling function does."""
-    rank = name[-2:]
-    kind = getattr(nn, f"{'Adaptive' if name.startswith('adaptive') else ''}AvgPool{rank}")
-    options = {k: v for k, v in node.kwargs.items() if k != "input"}
-    return kind(*node.args[1:], **options)
+def pool_module(name: str) -> type[nn.Module]:
+    """The kind of module that does what a pooling function does."""
+    return getattr(nn, f"{'Adaptive' if name.startswith('adaptive') else ''}AvgPool{name[-2:]}")

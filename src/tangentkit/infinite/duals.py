@@ -81,6 +81,16 @@ def _rrelu(lower: float = 1 / 8, upper: float = 1 / 3) -> Dual:
     return Rectifier((lower + upper) / 2)  # in evaluation, where the slope is not random
 
 
+def _prelu(slopes: Tensor) -> Dual:
+    if bool((slopes != slopes.flatten()[0]).any()):
+        raise ModelError(
+            "PReLU has slopes that differ from channel to channel",
+            expected="one slope, as at initialization",
+            got=f"{slopes.min().item():.3g} to {slopes.max().item():.3g}",
+        )
+    return Rectifier(slopes.flatten()[0].item())
+
+
 def _threshold(threshold: float, value: float) -> Dual:
     return Pointwise(Applied(F.threshold, threshold=threshold, value=value), (threshold,))
 
@@ -192,6 +202,8 @@ def dual_of(function: object, **options: Any) -> Dual:
     """
     if isinstance(function, Dual):
         return function
+    if isinstance(function, nn.PReLU):
+        return _prelu(function.weight)
     if isinstance(function, nn.Module):
         for kind in type(function).__mro__:
             if kind in MODULES and type(function).forward is kind.forward:

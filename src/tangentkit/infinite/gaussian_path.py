@@ -6,20 +6,18 @@ does. Along xy = sqrt(xx yy) sin t,
     dP(u > κ, v > λ) / dt = exp(-Q) / 2π,      Q = (k² - 2 k l sin t + l²) / (2 cos² t),
     k = κ/sqrt(xx),  l = λ/sqrt(yy)
 
-which is smooth, but for layers as thin as |k - l| at |sin t| = 1. In w = tan(π/4 - |t|/2) it needs no
-trigonometric function, and w = NEAR sinh ζ resolves layers of any thickness.
+which is smooth, but for layers as thin as |k - l| at |sin t| = 1. In w = tan(π/4 - |t|/2) it needs no trigonometric
+function.
 """
 
-import math
-from collections.abc import Iterator
 from functools import cache
 
 import numpy as np
 import torch
 from torch import Tensor
 
-NODES, FEWER, NEAR = 48, 24, 1e-3
-"""Nodes of the rule in float64 and in float32, and where near |sin t| = 1 its scale turns logarithmic."""
+NODES = 48
+"""Of the Gauss-Legendre rule along the way."""
 FAR = 1e3
 """Kinks further out, in standard deviations, count as this far: exp(-FAR²/2) is 0 in any case."""
 
@@ -34,32 +32,24 @@ def place_of(kink: float, xx: Tensor) -> Tensor:
     return (kink / std_of(xx).clamp(min=torch.finfo(xx.dtype).tiny)).clamp(-FAR, FAR)
 
 
-def end_of_path(xx: Tensor, xy: Tensor, yy: Tensor) -> tuple[Tensor, Tensor]:
-    """sqrt(xx yy), and w = tan(π/4 - t/2) where sin t >= 0 is the correlation."""
+def kept_inside(xx: Tensor, xy: Tensor, yy: Tensor) -> Tensor:
+    """xy, a little off correlations ±1 where gradients are wanted: there some are infinite, times what is 0."""
+    if not (torch.is_grad_enabled() and (xx.requires_grad or xy.requires_grad or yy.requires_grad)):
+        return xy
+    most = std_of(xx) * std_of(yy) * (1 - torch.finfo(xy.dtype).eps ** 0.75 / 2)
+    return xy * torch.where(xy.abs() > most, most / xy.abs(), 1).nan_to_num(1.0).detach()
+
+
+def end_of_path(xx: Tensor, xy: Tensor, yy: Tensor) -> Tensor:
+    """w = tan(π/4 - t/2) where sin t >= 0 is the correlation."""
     tiny = torch.finfo(xx.dtype).tiny
-    rest = remaining(xx, xy, yy)
-    scale = std_of(xx) * std_of(yy)
-    return scale, torch.where(scale > 0, std_of(xx) * std_of(rest) / (scale + xy).clamp(min=tiny), 1)
+    rest, scale = remaining(xx, xy, yy), std_of(xx) * std_of(yy)
+    return torch.where(scale > 0, std_of(xx) * std_of(rest) / (scale + xy).clamp(min=tiny), 1)
 
 
 def remaining(xx: Tensor, xy: Tensor, yy: Tensor) -> Tensor:
     """The variance of v that u does not explain, yy - xy²/xx."""
-    rest = yy - xy * (xy / xx.clamp(min=torch.finfo(xx.dtype).tiny))
-    # A floor keeps gradients finite at correlations ±1, where what they would multiply is 0.
-    floor = torch.finfo(xx.dtype).eps ** 0.75 if rest.requires_grad else 0.0
-    return torch.maximum(rest, floor * yy)
-
-
-def path(end: Tensor) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """|sin t|, cos t and dt along the way from t = 0 to where tan(π/4 - |t|/2) = end."""
-    start, stop = torch.asinh(end / NEAR), math.asinh(1 / NEAR)
-    length = stop - start
-    for node, weight in zip(*legendre(NODES if end.dtype == torch.float64 else FEWER), strict=True):
-        growth = torch.exp(start + length * node)
-        w, dw = (growth - 1 / growth) * (NEAR / 2), (growth + 1 / growth) * (NEAR / 2) * length * weight
-        inverse = 1 / (1 + w * w)
-        tiny = torch.finfo(w.dtype).tiny ** 0.25
-        yield (1 - w * w) * inverse, (2 * w * inverse).clamp(min=tiny), 2 * inverse * dw
+    return (yy - xy * (xy / xx.clamp(min=torch.finfo(xx.dtype).tiny))).clamp(min=0)
 
 
 @cache

@@ -13,9 +13,9 @@ from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch, as_batch, check_same_structure, describe
 from tangentkit.core.errors import BudgetError, InputError, ModelError, NumericalError
 from tangentkit.core.memory import format_bytes, memory_budget, parse_bytes
-from tangentkit.infinite.calls import is_norm
 from tangentkit.infinite.duals import Pointwise
 from tangentkit.infinite.network import Nonlinear
+from tangentkit.infinite.norms import NORMS
 from tangentkit.infinite.pairings import Listed, Pairing, Panel, Products, Selves
 from tangentkit.infinite.parameterization import Scales
 from tangentkit.infinite.propagation import Field, Propagation, gathers_many, largest_field, same_positions
@@ -44,14 +44,17 @@ class InfiniteKernel(Kernel):
     torch's are read with those given here. Parameters that do not require grad add nothing to Θ.
 
     Covered: linear and convolutional layers (stride, dilation, all paddings; groups = 1), scalar functions, average
-    pooling of every kind, means and selections of positions, flatten and other reshapes, sums of uncorrelated
-    branches, scaled branches, concatenated channels, LayerNorm, RMSNorm, GroupNorm, BatchNorm in evaluation mode,
-    dropout in evaluation mode. A module of your own that has an attribute `dual` (such as `Pointwise(function)`)
-    counts as that scalar function. Whatever happens before the first layer is done to the inputs as it stands.
-    Several steps that act entry by entry on one Gaussian field, such as `h * torch.sigmoid(h)`, count as one scalar
-    function. Gains and shifts of normalizations count as constants: they must be equal for all channels (as at
-    initialization), and where they are trained a warning says that their own part of the tangent kernel is not
-    included. BatchNorm in evaluation mode is the affine map that its running statistics make of it, likewise.
+    pooling of every kind, means, selections, flips, padding and nearest-neighbor interpolation of positions, flatten
+    and other reshapes, sums of uncorrelated branches, scaled branches, concatenated and split channels, LayerNorm,
+    RMSNorm, GroupNorm, BatchNorm and dropout in evaluation mode. Whatever happens before the first layer is done to
+    the inputs as it stands.
+
+    A module of your own that has an attribute `dual` (such as `Pointwise(function)`) counts as that scalar function,
+    and so do several steps that act entry by entry on one Gaussian field, such as `h * torch.sigmoid(h)`.
+
+    Gains and shifts of normalizations, and slopes of PReLU, count as constants: they must be equal for all channels
+    (as at initialization), and where they are trained a warning says that their own part of the tangent kernel is
+    not included. BatchNorm in evaluation mode is the affine map that its running statistics make of it.
 
     Args:
         model: a module whose forward pass takes one tensor and gives (n, c).
@@ -105,7 +108,7 @@ class InfiniteKernel(Kernel):
         )
         self.trace = trace(model)
         if kind == "ntk":
-            _warn_of_gains(model)
+            _warn_of_constants(model)
         self._readings: dict[str, Reading] = {}
         self._independent: set[str] = set()
 
@@ -339,14 +342,14 @@ class Work:
         return max(1, self.budget // (2 * 4 * 8 * max(1, numbers)))
 
 
-def _warn_of_gains(model: nn.Module) -> None:
-    named = {name: module for name, module in model.named_modules() if is_norm(module)}
-    trained = [name for name, norm in named.items() if any(p.requires_grad for p in norm.parameters())]
+def _warn_of_constants(model: nn.Module) -> None:
+    named = {name: m for name, m in model.named_modules() if isinstance(m, (*NORMS, nn.PReLU))}
+    trained = [name for name, module in named.items() if any(p.requires_grad for p in module.parameters())]
     if trained:
         warnings.warn(
-            f"gains and shifts of normalizations ({', '.join(map(repr, trained))}) count as constants: their own "
-            "part of the tangent kernel is left out. Freeze them (requires_grad_(False)) if that is what you mean, "
-            "or tk.MonteCarloKernel includes it",
+            "gains and shifts of normalizations and slopes of PReLU "
+            f"({', '.join(map(repr, trained))}) count as constants: their own part of the tangent kernel is left "
+            "out. Freeze them (requires_grad_(False)) if that is what you mean, or tk.MonteCarloKernel includes it",
             stacklevel=3,
         )
 

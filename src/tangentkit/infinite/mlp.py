@@ -18,6 +18,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.infinite.counts import as_count
 from tangentkit.infinite.duals import Dual, dual_of
 
 Variance = float | Float[Tensor, " *settings"]
@@ -120,8 +121,7 @@ def mlp_kernel_function(
         >>> ck(torch.linspace(-1, 1, 3, dtype=torch.float64)).shape
         torch.Size([2, 3])
     """
-    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
-        raise InputError("bad depth", expected="a number of hidden layers >= 0", got=repr(depth))
+    depth = as_count(depth, "depth", least=0)
     if kind not in ("ntk", "nngp"):
         raise UnknownNameError("kernel", kind, ["ntk", "nngp"])
     weights, biases = as_variance("weight", weight_variance), as_variance("bias", bias_variance)

@@ -66,6 +66,13 @@ class Mix(Node):
 
 
 @dataclass(frozen=True)
+class Part(Node):
+    """Some of the channels: K and Θ stay, for channels are alike, but other channels are another field."""
+
+    channels: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class Nonlinear(Node):
     """A scalar function φ: K <- E[φ(u) φ(v)], Θ <- Θ E[φ'(u) φ'(v)]."""
 

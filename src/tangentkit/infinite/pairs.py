@@ -204,8 +204,14 @@ def adaptive(size: int, outputs: int) -> Window:
 
 
 def selection(size: int, kept: Sequence[int]) -> Window:
-    """Some of the positions, in the given order."""
-    return Window(size, tuple(kept), tuple(k + 1 for k in kept), (1.0,) * len(kept))
+    """Some of the positions, in the given order; -1 is a zero.
+
+    Example:
+        >>> selection(3, [-1, 2]).stops
+        (0, 3)
+    """
+    starts = tuple(max(k, 0) for k in kept)
+    return Window(size, starts, tuple(k + 1 for k in kept), (1.0,) * len(kept))
 
 
 @lru_cache(maxsize=4096)

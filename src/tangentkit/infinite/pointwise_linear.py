@@ -1,25 +1,25 @@
 """The dual of piecewise linear functions: hardtanh, relu6, hardsigmoid, softshrink and whatever looks like them.
 
-For φ with slope jumps J_κ at its kinks κ, φ'' is a sum of point masses, so that by Price's theorem, applied twice,
+A piecewise linear φ is the line L(u) = a + s u that holds around 0, and pieces P that begin at the kinks, on the side
+away from 0, and add to its slope. With E[u P(v)] = xy E[P'(v)] (Stein's lemma),
 
-    ∂² E[φ(u) φ(v)] / ∂xy² = Σ_κλ J_κ J_λ p(κ, λ),      p the density of (u, v).
+    E[φ φ]   = a² + s² xy + a (E[P(u)] + E[P(v)]) + s xy (E[P'(u)] + E[P'(v)]) + E[P(u) P(v)]
+    E[φ' φ'] = s² + s (E[P'(u)] + E[P'(v)]) + E[P'(u) P'(v)]
 
-Integrated from xy = 0, where u and v are independent, along xy = sqrt(xx yy) sin t (`gaussian_path`),
-
-    E[φ' φ'] = E[φ'(u)] E[φ'(v)] + (1/2π) Σ_κλ J_κ J_λ ∫ exp(-Q) dt
-    E[φ φ]   = E[φ(u)] E[φ(v)] + xy E[φ'(u)] E[φ'(v)] + (1/2π) Σ_κλ J_κ J_λ ∫ (xy - sqrt(xx yy) sin t) exp(-Q) dt
+and the last terms are sums of the moments E[max(u - κ, 0)^j max(v - λ, 0)^j], j = 0, 1 (`pointwise_pieces`).
 """
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise, product
+from functools import cached_property
+from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
-from tangentkit.infinite.dual import Dual, Steps, widened
-from tangentkit.infinite.gaussian_path import end_of_path, path, place_of, std_of
+from tangentkit.infinite.dual import Dual, widened
+from tangentkit.infinite.pointwise_pieces import Piece, Pieces
 from tangentkit.infinite.quadrature import refined_line
 
 
@@ -27,8 +27,9 @@ from tangentkit.infinite.quadrature import refined_line
 class PiecewiseLinear(Dual):
     """φ(u) = offset + slopes[0] u + Σ_i (slopes[i+1] - slopes[i]) max(u - kinks[i], 0).
 
-    At zero variance φ'(0) is the average of both sides. Relative errors are below 1e-9 up to standard deviations
-    of a hundred times the distance of the kinks, and far smaller for the kernel itself.
+    At zero variance φ'(0) is the average of both sides. Errors relative to sqrt(E[φ(u)²] E[φ(v)²]) are below 1e-10
+    up to standard deviations of a hundred times the distance of the kinks. What one unit in the last place of the
+    arguments changes comes on top: up to 1e-8 in the derivative where two kinks meet at correlation ±1.
 
     Args:
         kinks: where the slope changes, ascending.
@@ -60,30 +61,27 @@ class PiecewiseLinear(Dual):
             )
 
     def both(self, xx: Tensor, xy: Tensor, yy: Tensor) -> tuple[Tensor, Tensor]:
-        """Both from the same exponentials."""
+        """Both from the same moments."""
         xy = widened(xx, xy, yy)
-        (mean_x, slope_x), (mean_y, slope_y) = self._means(xx), self._means(yy)
-        sign = torch.ones_like(xy).masked_fill(xy < 0, -1.0)
-        scale, end = end_of_path(xx, sign * xy, yy)
-        # Q = apart / (2 cos² t) + along / (1 + |sin t|) loses nothing as |sin t| -> 1.
-        terms = []
-        for (kink, other), jumps in self._pairs().items():
-            k, l = place_of(kink, xx), place_of(other, yy)  # noqa: E741
-            along = sign * (k * l)
-            terms.append((k * k + l * l - 2 * along, along, jumps / (2 * math.pi)))
-        step = Steps(xx, xy, yy)
-        mass, moment = torch.zeros_like(xy), torch.zeros_like(xy)
-        for sine, cosine, weight in path(end):
-            across, forward = -0.5 / (cosine * cosine), -1 / (1 + sine)
-            density = torch.zeros_like(xy)
-            for apart, along, jumps in terms:
-                density = step.add(
-                    density, step.exp(step.addcmul(apart * across, along, forward)), alpha=jumps
-                )
-            density = step.mul(density, weight)
-            mass, moment = step.add(mass, density), step.addcmul(moment, density, sine)
-        derivative = slope_x * slope_y + sign * mass
-        return mean_x * mean_y + xy * derivative - scale * moment, derivative
+        if not (torch.is_grad_enabled() and (xx.requires_grad or xy.requires_grad or yy.requires_grad)):
+            return self._both(xx, xy, yy)
+        # Values as without gradients; ∂/∂xy is E[φ' φ'], not a derivative of formulas that nearly cancel.
+        with torch.no_grad():
+            kernel, derivative = self._both(xx, xy, yy)
+        kernel = _with_gradient(kernel, self._both(xx, xy.detach(), yy)[0])
+        derivative = _with_gradient(derivative, self._both(xx, xy, yy)[1])
+        return _Price.apply(kernel, derivative, xy), derivative  # pyright: ignore[reportReturnType]
+
+    def _both(self, xx: Tensor, xy: Tensor, yy: Tensor) -> tuple[Tensor, Tensor]:
+        dtype = xy.dtype
+        kernel, derivative = self._pieces.both(xx, xy, yy)
+        # In double precision: the pieces may be far larger than the function.
+        xx, xy, yy = xx.double(), xy.double(), yy.double()
+        (mean_x, slope_x), (mean_y, slope_y) = self._pieces.means(xx), self._pieces.means(yy)
+        a, s = self._line
+        slopes = s * (s + slope_x + slope_y)
+        kernel = kernel + a * (a + mean_x + mean_y) + xy * slopes
+        return kernel.to(dtype), (derivative + slopes).to(dtype)
 
     def diag(self, xx: Tensor) -> Tensor:
         """E[φ(u)²] by quadrature on the line, split at the kinks."""
@@ -93,35 +91,52 @@ class PiecewiseLinear(Dual):
         """E[φ'(u)²] by quadrature on the line, split at the kinks."""
         return refined_line(self._functions, xx, kinks=self.kinks)[1]
 
-    def _jumps(self) -> list[tuple[float, float]]:
-        return [
-            (kink, right - left)
-            for kink, (left, right) in zip(self.kinks, pairwise(self.slopes), strict=True)
-        ]
+    @cached_property
+    def _heights(self) -> list[float]:
+        """The height of each line at u = 0."""
+        heights = [self.offset]
+        for kink, (left, right) in zip(self.kinks, pairwise(self.slopes), strict=True):
+            heights.append(heights[-1] - (right - left) * kink)
+        return heights
 
-    def _pairs(self) -> dict[tuple[float, float], float]:
-        """J_κ J_λ of every pair; since p(κ, λ) = p(-κ, -λ), opposite pairs are one."""
-        pairs: dict[tuple[float, float], float] = {}
-        for (kink, jump), (other, there) in product(self._jumps(), repeat=2):
-            pair = (kink, other) if (kink, other) >= (-kink, -other) else (-kink, -other)
-            pairs[pair] = pairs.get(pair, 0.0) + jump * there
-        return pairs
+    @property
+    def _line(self) -> tuple[float, float]:
+        """Height and slope of the line left of 0, or that holds there."""
+        here = sum(kink < 0 for kink in self.kinks)
+        return self._heights[here], self.slopes[here]
 
-    def _means(self, xx: Tensor) -> tuple[Tensor, Tensor]:
-        """E[φ(u)] and E[φ'(u)]."""
-        mean, slope = torch.full_like(xx, self.offset), torch.full_like(xx, self.slopes[0])
-        for kink, jump in self._jumps():
-            k = place_of(kink, xx)
-            beyond = torch.special.ndtr(-k)
-            density = torch.exp(-k * k / 2) / math.sqrt(2 * math.pi)
-            mean, slope = mean + jump * (std_of(xx) * density - kink * beyond), slope + jump * beyond
-        return mean, slope
+    @cached_property
+    def _pieces(self) -> Pieces:
+        """φ without that line. Left of 0 a piece max(κ - u, 0) takes away what the slope has changed by."""
+        jumps = zip(self.kinks, pairwise(self.slopes), strict=True)
+        return Pieces(tuple(Piece(kink, (0.0, right - left)) for kink, (left, right) in jumps))
 
     def _functions(self, u: Tensor) -> tuple[Tensor, Tensor]:
         """φ(u) and φ'(u), each from the line that holds at u: nothing cancels."""
-        heights = [self.offset]
-        for kink, jump in self._jumps():
-            heights.append(heights[-1] - jump * kink)
-        kinks, slopes, heights = (torch.tensor(x, dtype=u.dtype) for x in (self.kinks, self.slopes, heights))
+        kinks, slopes, heights = (
+            torch.tensor(x, dtype=u.dtype) for x in (self.kinks, self.slopes, self._heights)
+        )
         line = torch.bucketize(u, kinks)
         return heights[line] + slopes[line] * u, slopes[line]
+
+
+class _Price(torch.autograd.Function):
+    """E[φ(u) φ(v)] with E[φ'(u) φ'(v)] as its derivative in xy."""
+
+    @staticmethod
+    def forward(kernel: Tensor, derivative: Tensor, xy: Tensor) -> Tensor:  # noqa: ARG004
+        return kernel.clone()
+
+    @staticmethod
+    def setup_context(ctx, inputs: tuple, output: Tensor) -> None:  # noqa: ARG004
+        ctx.save_for_backward(inputs[1])
+
+    @staticmethod
+    def backward(ctx, weight: Tensor) -> tuple[Tensor, None, Tensor]:
+        (derivative,) = ctx.saved_tensors
+        return weight, None, weight * derivative
+
+
+def _with_gradient(value: Tensor, watched: Tensor) -> Tensor:
+    """A value with the gradient of another that is nearly equal."""
+    return value + (watched - watched.detach())

@@ -23,7 +23,15 @@ import torch
 from torch import Tensor
 
 from tangentkit.infinite.dual import widened
-from tangentkit.infinite.gaussian_path import NODES, end_of_path, legendre, place_of, remaining, std_of
+from tangentkit.infinite.gaussian_path import (
+    NODES,
+    end_of_path,
+    kept_inside,
+    legendre,
+    place_of,
+    remaining,
+    std_of,
+)
 
 ENTRIES = 2**15
 """Entries whose moments are computed at a time: a few dozen tensors of them stay in the cache."""
@@ -70,6 +78,17 @@ class Pieces:
             value = value + torch.where(inside, _polynomial(piece.coefficients, beyond), 0)
             slope = slope + torch.where(inside, _polynomial(piece.slope, beyond), 0)
         return value, slope
+
+    def means(self, xx: Tensor) -> tuple[Tensor, Tensor]:
+        """E[P(u)] and E[P'(u)]."""
+        mean, slope = torch.zeros_like(xx), torch.zeros_like(xx)
+        for piece in self.pieces:
+            # What is left of a kink below 0 is right of its mirror image.
+            place = -place_of(abs(piece.kink), xx)
+            found = _moments_on_line(-abs(piece.kink) + 0 * xx, place, xx, len(piece.coefficients))
+            mean = mean + sum(c * moment for c, moment in zip(piece.coefficients, found, strict=True))
+            slope = slope + sum(c * moment for c, moment in zip(piece.slope, found, strict=False))
+        return mean, slope
 
     def both(self, xx: Tensor, xy: Tensor, yy: Tensor) -> tuple[Tensor, Tensor]:
         """E[P(u) P(v)] and E[P'(u) P'(v)], in float64 whatever the arguments are: P may be larger than φ."""
@@ -139,6 +158,7 @@ def moments(
         >>> round(found[0, 0].item(), 12), round(found[1, 0].item(), 6)           # 1/3, E[u; u > 0, v > 0]
         (0.333333333333, 0.299207)
     """
+    xy = kept_inside(xx, xy, yy)
     std_x, std_y = std_of(xx), std_of(yy)
     k, l = place_of(kink, xx), place_of(other, yy)  # noqa: E741
     tiny = torch.finfo(xx.dtype).tiny
@@ -146,7 +166,7 @@ def moments(
     # std times density, of u at κ and of v at λ; then the moments of one where the other is at its kink.
     density_x, density_y = _density(k), _density(l)
     sign = torch.ones_like(xy).masked_fill(xy < 0, -1.0)
-    _, end = end_of_path(xx, sign * xy, yy)
+    end = end_of_path(xx, sign * xy, yy)
     at_v, at_u = _places(sign * k, l, end), _places(sign * l, k, end)
     of_v = _moments_on_line(along_x * k - other, at_v, remaining(xx, xy, yy), shape[1])
     of_u = _moments_on_line(along_y * l - kink, at_u, remaining(yy, xy, xx), shape[0])

@@ -21,6 +21,7 @@ from tangentkit.infinite.network import (
     Node,
     Nonlinear,
     Normalize,
+    Part,
     Source,
     Weights,
 )
@@ -96,6 +97,8 @@ class Propagation:
             return _weights(node, inputs[0], tangent=self.tangent)
         if isinstance(node, Mix):
             return _mix(node, inputs)
+        if isinstance(node, Part):
+            return inputs[0]
         if isinstance(node, Nonlinear):
             return self._nonlinear(i, node, inputs[0].settled(), axes)
         if isinstance(node, Normalize):

@@ -1,8 +1,9 @@
 """The scalar function that calls in a traced graph are: `F.leaky_relu(x, 0.2)`, `x * torch.sigmoid(x)`."""
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
@@ -12,8 +13,9 @@ from torch.nn.modules.dropout import _DropoutNd
 from tangentkit.core.errors import ModelError
 from tangentkit.infinite.calls import function_name, hidden_arguments
 from tangentkit.infinite.duals import MODULES, Dual, dual_of
-from tangentkit.infinite.expressions import ARITHMETIC, BOUNDS, Expression, Variable, bends_of
+from tangentkit.infinite.expressions import STEPS, Expression, Variable, bends_of
 from tangentkit.infinite.fields import Hidden
+from tangentkit.infinite.graph import Graph
 
 SILENT = (_DropoutNd, nn.Identity)
 """Modules that do nothing in evaluation mode."""
@@ -48,21 +50,6 @@ def scalar_function(target: Callable | str, rest: Sequence[Any], options: Mappin
     return dual_of(target, **named)
 
 
-class Graph(Protocol):
-    """What is known of the nodes before one."""
-
-    hidden: dict[str, Hidden]
-    modules: dict[str, nn.Module]
-
-    def gaussian(self, node: fx.Node) -> Hidden | None:
-        """The field of a node, if it is hidden and Gaussian."""
-        ...
-
-    def number(self, argument: Any) -> float | None:
-        """A constant number."""
-        ...
-
-
 @dataclass(frozen=True)
 class WrittenOut:
     """Several steps as one function of a Gaussian field."""
@@ -85,29 +72,33 @@ def _function_of(node: fx.Node, graph: Graph) -> tuple[fx.Node, Variable | Expre
     if bends is None:
         return itself
     found = [pair for source in inner if (pair := _function_of(source, graph))]
-    if len(found) < len(inner) or len({base for base, _ in found}) != 1:
+    # Two nodes can be one field, as one and the same after dropout in evaluation mode.
+    if len(found) < len(inner) or len({graph.hidden[base.name] for base, _ in found}) != 1:
         return itself
     parts = {source: part for source, (_, part) in zip(inner, found, strict=True)}
     arguments = [parts[a] if a in parts else _constant(a, graph) for a in node.args]  # pyright: ignore
-    options = {key: _constant(a, graph) for key, a in node.kwargs.items() if key != "inplace"}
+    options = {
+        key: parts[a] if a in parts else _constant(a, graph)  # pyright: ignore
+        for key, a in node.kwargs.items()
+        if key != "inplace"
+    }
     if Varying in (*arguments, *options.values()):
         return itself
-    function: Any = graph.modules[str(node.target)] if node.op == "call_module" else node.target
+    function: Any = STEPS.get(function_name(node)) or node.target
+    if node.op == "call_module":
+        function = copy.deepcopy(graph.modules[str(node.target)]).to("cpu", torch.float64)
     return found[0][0], Expression(function, tuple(arguments), tuple(options.items()), bends)
 
 
 def _bends(node: fx.Node, graph: Graph) -> tuple[float, ...] | None:
-    """Where a step bends, if it acts entry by entry."""
-    name = function_name(node)
+    """Where a step bends by itself, if it acts entry by entry."""
     try:
         if node.op == "call_module":
             module = graph.modules[str(node.target)]
             return () if isinstance(module, SILENT) else bends_of(dual_of(module))
-        if name in ARITHMETIC:
-            return ()
-        if name in BOUNDS:
-            limits = (graph.number(a) for a in (*node.args[1:], *node.kwargs.values()) if a is not None)
-            return tuple(limit for limit in limits if limit is not None)
+        if (name := function_name(node)) in STEPS:
+            # torch.max(h) and torch.max(h, 1) are maxima over axes.
+            return None if name in ("max", "min") and len(node.all_input_nodes) < 2 else ()
         return bends_of(scalar_function(node.target, node.args[1:], node.kwargs))  # pyright: ignore
     except ModelError:
         return None
@@ -118,8 +109,9 @@ class Varying:
 
 
 def _constant(argument: Any, graph: Graph) -> Any:
-    """An argument of a step that is no field: a number, a word or nothing."""
-    if argument is None or isinstance(argument, (bool, str)):
-        return argument
+    """An argument of a step that is no field: a number, a word, a dtype, a device or nothing."""
+    known = graph.seen[argument.name] if isinstance(argument, fx.Node) else argument
+    if known is None or isinstance(known, (bool, str, torch.dtype, torch.device)):
+        return known
     number = graph.number(argument)
     return Varying if number is None else number
