@@ -140,6 +140,19 @@ zoo(
 )
 
 
+def _multiply_into(m: Any, x: Tensor) -> Tensor:
+    h = m.e(x).clone()
+    h[:, 1:].addmm_(x, m.w)
+    return h.tanh()
+
+
+zoo(
+    "product written into a slice",
+    lambda: Formula(_multiply_into, e=nn.Linear(3, 4), w=(3, 3)),
+    floats(3),
+)
+
+
 def _masked_tokens(m: Any, x: Tensor, hidden: Tensor, place: Tensor) -> Tensor:
     h, samples = m.e(x).clone(), torch.arange(len(x))
     h[hidden > 1] = m.mask

@@ -6,24 +6,48 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
 
-from tangentkit.empirical.rules import Site, Vector, broadcast_gradient, layer_rule
+from tangentkit.empirical.rules import Site, Vector, broadcast_gradient, layer_rule, picked_gradient
+
+BASE = 16
+"""Numbers below it survive a product and a quotient in every floating-point format."""
 
 
 @layer_rule("torch::autograd::CopySlices")
 def write(site: Site) -> Vector:
-    """h[..., slice] = T. Autograd does not say which slice, so its node is asked for one sample at a time."""
-    output, value = GradientEdge(site.node, 0), GradientEdge(*site.node.next_functions[site.slot])
+    """h[..., slice] = T, or += T, or *= T."""
 
     def gradient(g: Tensor) -> Tensor:
-        alone = torch.zeros_like(g, memory_format=torch.contiguous_format)
-        by_sample, rows = site.axis.front(alone, site.n), []
-        for i, own in enumerate(site.axis.front(g, site.n)):
-            by_sample[i] = own
-            rows += torch.autograd.grad([output], [value], [alone], retain_graph=True)
-            by_sample[i] = 0
-        return torch.stack(rows).reshape(site.n, -1)
+        factors, entries = _written(g, site)
+        return picked_gradient(factors * g, entries, site)
 
     return Vector(gradient)
+
+
+def _written(g: Tensor, site: Site) -> tuple[Tensor, Tensor]:
+    """For every entry of the output: which entry of T was written there (-1 for none), times what.
+
+    Autograd does not say which slice it was. But its node maps g linearly to the gradient M g of T, and every row of
+    the transpose of M has one entry, the factor: so M' takes ones to the factors, and numbers of entries to the
+    number of the entry times the factor.
+    """
+    output, value = GradientEdge(site.node, 0), GradientEdge(*site.node.next_functions[site.slot])
+    with torch.enable_grad():
+        watched = torch.zeros_like(g, memory_format=torch.contiguous_format).requires_grad_()
+        (mapped,) = torch.autograd.grad([output], [value], [watched], create_graph=True)
+
+    def transposed(numbers: Tensor) -> Tensor:
+        (found,) = torch.autograd.grad([mapped], [watched], [numbers], retain_graph=True)
+        return found
+
+    factors = transposed(torch.ones_like(mapped))
+    entries, rest, unit = torch.zeros_like(g, dtype=torch.long), torch.arange(mapped.numel(), device=g.device), 1
+    while int(rest.max()) > 0:
+        # Digit by digit: large numbers are rounded in half precision.
+        digits = (rest % BASE).to(mapped).view_as(mapped)
+        entries += unit * (transposed(digits) / factors).nan_to_num().round().long()
+        rest, unit = rest // BASE, unit * BASE
+    # Products into a slice (addmm_) have more entries a row: their numbers mean nothing, and verification says so.
+    return factors, entries.clamp(0, mapped.numel() - 1).masked_fill(factors == 0, -1)
 
 
 @layer_rule("IndexPutBackward0", "IndexPutImplBackward0")
