@@ -156,7 +156,7 @@ class NormalizedKernel(Kernel):
         dx = _diagonal(k) if y is None else self.kernel.diag(x)
         dy = dx if y is None else self.kernel.diag(y)
         half = dx.ndim
-        sx, sy = (_inverse_roots(d) for d in (dx, dy))
+        sx, sy = (inverse_roots(d) for d in (dx, dy))
         return k * sx.view(*dx.shape, *(1,) * half) * sy.view(*(1,) * half, *dy.shape)
 
     def diag(self, x: Batch) -> Tensor:
@@ -183,17 +183,18 @@ def _diagonal(k: Tensor) -> Tensor:
     return k.diagonal() if k.ndim == 2 else k.flatten(2).flatten(0, 1).diagonal().view(k.shape[:2])
 
 
-def _inverse_roots(d: Tensor) -> Tensor:
+def inverse_roots(d: Tensor, *, first: int = 0, side: str = "") -> Tensor:
+    """1 / sqrt(k(x, x)) of samples (of a side), (n,) or (n, c), the first of which has this number.
+
+    Raises:
+        NumericalError: some are zero; with their numbers.
+    """
     if not (d > 0).all():
-        bad = (
-            (d <= 0).flatten(1).any(1).nonzero().flatten().tolist()
-            if d.ndim > 1
-            else (d <= 0).nonzero().flatten().tolist()
-        )
+        bad = ((d <= 0).reshape(len(d), -1).any(1).nonzero().flatten() + first).tolist()
         raise NumericalError(
             "a kernel with zeros on its diagonal cannot be normalized",
             expected="k(x, x) > 0",
-            got=f"zero for samples {bad[:5]} ({len(bad)} in all)",
+            got=f"zero for samples {bad[:5]}{side and f' of {side}'} ({len(bad)} in all)",
             hint="leave these samples out, or add a kernel that is positive on them",
         )
     return d.rsqrt()

@@ -21,9 +21,9 @@ from tangentkit.compute.kernel import (
     Row,
     ScaledKernel,
     SumKernel,
+    inverse_roots,
 )
 from tangentkit.core.batches import Batch
-from tangentkit.core.errors import NumericalError
 from tangentkit.core.functions import TURN
 from tangentkit.linalg.matrices import INNER, FactorOperator
 
@@ -146,15 +146,7 @@ class Cosine(Term):
     def _scales(self, given: Given, where: Range) -> Tensor:
         n = where.span.stop - where.span.start
         d = self.base.diagonal(given, where).reshape(n, -1)
-        if not (d > 0).all():
-            bad = ((d <= 0).any(1).nonzero().flatten() + where.span.start).tolist()
-            raise NumericalError(
-                "a kernel with zeros on its diagonal cannot be normalized",
-                expected="k(x, x) > 0",
-                got=f"zero for samples {bad[:5]} of {where.side} ({len(bad)} in all)",
-                hint="leave these samples out, or add a kernel that is positive on them",
-            )
-        return d.rsqrt()
+        return inverse_roots(d, first=where.span.start, side=where.side)
 
 
 @dataclass(frozen=True)
