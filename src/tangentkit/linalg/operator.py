@@ -142,6 +142,7 @@ class Operator(ABC):
             out[rows] += times(tile, V[cols])
             if self.symmetric and rows != cols:
                 out[cols] += times(tile.T, V[rows])
+            del tile  # before the next one is made
         return out
 
     def diagonal(self, *, memory: Memory = None) -> Float[Tensor, " r"]:
@@ -150,7 +151,8 @@ class Operator(ABC):
 
     def _diagonal(self, memory: Memory) -> Float[Tensor, " r"]:
         side = min(self.tile_side(memory), DIAGONAL_SIDE)
-        return torch.cat([self.block(span, span).diagonal() for span in spans(min(self.shape), side)])
+        # Copies: views would hold the blocks.
+        return torch.cat([self.block(span, span).diagonal().clone() for span in spans(min(self.shape), side)])
 
     def dense(self, memory: Memory = None) -> Float[Tensor, "n m"]:
         """The whole matrix as a tensor.
