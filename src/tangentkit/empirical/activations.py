@@ -13,6 +13,7 @@ from tangentkit.core.errors import BudgetError, ModelError, NumericalError, Unkn
 from tangentkit.core.functions import Forward, ModelFunction, check_inputs, snapshot
 from tangentkit.core.memory import format_bytes, memory_budget
 from tangentkit.empirical.company import HALVES, check_same, distinct, in_single_precision, spread
+from tangentkit.linalg.spans import spans
 
 SILENT = (nn.modules.dropout._DropoutNd, nn.Flatten, nn.Unflatten, nn.Identity)
 """Modules whose output is their input, rearranged: counting them would count the input twice."""
@@ -107,8 +108,7 @@ class Activations:
                 got=format_bytes(budget),
                 hint="memory=..., or fewer layers",
             )
-        n, size = batch_size(x), budget // each
-        return [slice(start, min(start + size, n)) for start in range(0, n, size)]
+        return list(spans(batch_size(x), budget // each))
 
     def called(self, x: Batch) -> list[str]:
         """The modules that the model calls, in the order of their first calls."""

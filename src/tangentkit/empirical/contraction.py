@@ -19,6 +19,7 @@ from tangentkit.empirical.blocks import LONGEST_SUM, Blocks, even, pair_block, r
 from tangentkit.empirical.gathering import Gathered
 from tangentkit.empirical.side import lookup_gradients, matrix_gradients
 from tangentkit.empirical.structure import Layer
+from tangentkit.linalg.spans import spans
 
 
 @dataclass(eq=False)
@@ -53,8 +54,7 @@ class Tile:
         rows = fx.reshape(shape)
         columns = rows if fy is fx else fy.reshape(-1, rows.shape[1])
         total = self.sums[name]
-        for start in range(0, rows.shape[1], LONGEST_SUM):
-            part = slice(start, start + LONGEST_SUM)
+        for part in spans(rows.shape[1], LONGEST_SUM):
             for i, j in self.panels(len(rows), len(columns), row_block(len(rows))):
                 total[i, j].addmm_(rows[i, part], columns[j, part].T)
 
@@ -66,8 +66,8 @@ class Tile:
         if not self.symmetric:
             yield slice(0, n), slice(0, m)
             return
-        for start in range(0, m, width):
-            yield slice(start, n), slice(start, min(start + width, m))
+        for columns in spans(m, width):
+            yield slice(columns.start, n), columns
 
 
 # -- pairwise ----------------------------------------------------------------------------------------------------
@@ -222,10 +222,9 @@ def _cross(x: Tied, y: Tied, i: slice, j: slice, full: bool) -> Tensor:
 def _cross_blocks(tile: Tile, lookup: Layer, product: Layer) -> Iterator[tuple[slice, slice]]:
     positions = tile.x.outgoing[lookup].shape[3] * tile.x.outgoing[product].shape[3]
     size = max(1, int((tile.blocks.pairs / (positions * tile.x.r)) ** 0.5))
-    for i in range(0, tile.x.n, size):
-        rows = slice(i, min(i + size, tile.x.n))
-        for j in range(0, rows.stop if tile.symmetric else tile.y.n, size):
-            yield rows, slice(j, min(j + size, tile.y.n))
+    for rows in spans(tile.x.n, size):
+        for columns in spans(rows.stop if tile.symmetric else tile.y.n, size):
+            yield rows, columns
 
 
 # -- by gradient -------------------------------------------------------------------------------------------------
@@ -251,9 +250,9 @@ def _weight_blocks(tile: Tile, layer: Layer, p: int) -> Iterator[tuple[slice, sl
     fitting = max(1, tile.blocks.built // (q * r * samples))
     size = even(p, fitting)
     together = max(1, fitting // p)
-    for head in range(0, h, together):
-        for column in range(0, p, size):
-            yield slice(head, min(head + together, h)), slice(column, min(column + size, p))
+    for heads in spans(h, together):
+        for columns in spans(p, size):
+            yield heads, columns
 
 
 def _block_gradients(
@@ -278,8 +277,7 @@ def add_lookup_gradients(tile: Tile, layer: Layer) -> None:
     rows = rows[rows >= 0]
     gx, gy = tile.x.outgoing[layer], tile.y.outgoing[layer]
     size = max(1, LONGEST_SUM // (gx.shape[4] * tile.x.r))
-    for start in range(0, len(rows), size):
-        some = rows[start : start + size]
+    for some in (rows[part] for part in spans(len(rows), size)):
         fx = lookup_gradients(_positions(ix, some), gx, len(some)).flatten(2)
         fy = fx if tile.symmetric else lookup_gradients(_positions(iy, some), gy, len(some)).flatten(2)
         tile.add(layer.weight, fx, fy)

@@ -20,6 +20,7 @@ from tangentkit.empirical.outputs import Directions
 from tangentkit.empirical.recording import Recording
 from tangentkit.empirical.side import square_norms
 from tangentkit.empirical.structure import Layer
+from tangentkit.linalg.spans import spans
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,7 +64,7 @@ class Engine:
         work = Work(batch_size(x), 1, len(self.directions.vectors), full=False, symmetric=False)
         size = batching(self.known.footprint, work, self.budget, self._item)
         found = []
-        for samples in _spans(batch_size(x), size.passing):
+        for samples in spans(batch_size(x), size.passing):
             piece = self._piece(take(x, samples), size)
             passing = (some for group in self._groups(size) for some in self._passing(piece, group))
             found.append(torch.cat([norms for some in passing for norms in _norms(some)], 1))
@@ -85,15 +86,15 @@ class Engine:
     ) -> Iterator[tuple[slice, slice, "_Piece", "_Piece"]]:
         """Pairs of pieces that cover the kernel, or its lower triangle; a piece of x is recorded once."""
         routes = tuple(cost.route for _, cost in costs.values())
-        for i in _spans(batch_size(x), size.samples):
+        for i in spans(batch_size(x), size.samples):
             key = (self.known, i.start, i.stop, size.directions, routes)
             left = kept.piece(key, lambda i=i: self._piece(take(x, i), size))
-            for j in _spans(i.stop if y is None else batch_size(y), size.samples):
+            for j in spans(i.stop if y is None else batch_size(y), size.samples):
                 same = y is None and i == j
                 yield i, j, left, left if same else self._piece(take(x if y is None else y, j), size)
 
     def _piece(self, batch: Batch, size: Batching) -> "_Piece":
-        parts = [take(batch, some) for some in _spans(batch_size(batch), size.passing)]
+        parts = [take(batch, some) for some in spans(batch_size(batch), size.passing)]
         return _Piece({self.knowledge.record(part, self.known): part for part in parts})
 
     def _fill(self, x: "_Piece", y: "_Piece", sums: dict[str, Tensor], size: Batching, costs: Costs) -> None:
@@ -139,8 +140,8 @@ class Engine:
 
     def _groups(self, size: Batching) -> Iterator[Tensor]:
         vectors = self.directions.vectors
-        for start in range(0, len(vectors), size.directions):
-            yield vectors[start : start + size.directions]
+        for some in spans(len(vectors), size.directions):
+            yield vectors[some]
 
     def _passing(self, piece: "_Piece", group: Tensor) -> Iterator[Passing]:
         """The recordings of a piece, one after the other."""
@@ -193,15 +194,9 @@ def _norms(passing: Passing) -> Iterator[Tensor]:
         yield total
 
 
-def _spans(n: int, size: int) -> Iterator[slice]:
-    for start in range(0, n, size):
-        yield slice(start, min(start + size, n))
-
-
 def _mirror(block: Tensor, size: int = 256) -> None:
     """Copies the lower triangle to the upper one."""
-    for start in range(0, len(block), size):
-        rows = slice(start, min(start + size, len(block)))
+    for rows in spans(len(block), size):
         block[: rows.start, rows] = block[rows, : rows.start].T
         corner = block[rows, rows]
         corner.copy_(corner.tril() + corner.tril(-1).T)

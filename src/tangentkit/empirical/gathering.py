@@ -20,6 +20,7 @@ from tangentkit.empirical.costs import Cost, Size
 from tangentkit.empirical.recording import Recording
 from tangentkit.empirical.side import Outgoing, Side, layer_indices, layer_inputs, matrix_gradients
 from tangentkit.empirical.structure import Layer
+from tangentkit.linalg.spans import spans
 
 Costs = dict[Layer, tuple[Size, Cost]]
 """Layer -> its size and the route it takes."""
@@ -47,8 +48,7 @@ class Gathered:
         """(samples, a (n, h, s, p)) for at most so many samples at a time, and some of the p columns."""
         start = 0
         for recording in self.recordings:
-            for first in range(0, recording.n, most):
-                some = slice(first, min(first + most, recording.n))
+            for some in spans(recording.n, most):
                 a = layer_inputs(recording, layer, some, columns)
                 yield slice(start + some.start, start + some.stop), a
             start += recording.n
@@ -152,8 +152,7 @@ def _write(recording: Recording, layer: Layer, g: Tensor, out: Tensor, blocks: B
     """Gradients (n, r, h, q, p) of a weight from g (n, h, r, s, q), a few samples at a time."""
     _, h, r, s, q = g.shape
     step = max(1, blocks.pieces // (h * s * max(out.shape[-1], r * q)))
-    for start in range(0, recording.n, step):
-        samples = slice(start, min(start + step, recording.n))
+    for samples in spans(recording.n, step):
         matrix_gradients(g[samples], layer_inputs(recording, layer, samples), out=out[samples])
 
 

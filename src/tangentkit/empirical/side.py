@@ -8,6 +8,7 @@ from torch import Tensor
 from tangentkit.empirical.recording import Recording
 from tangentkit.empirical.rules import Lookup, Matrix, Vector
 from tangentkit.empirical.structure import Layer
+from tangentkit.linalg.spans import spans
 
 PIECE_ENTRIES = 2**21
 """Entries of factors that are unfolded or stacked at a time: 8 MB in float32. Blocks of this size stay near the
@@ -192,8 +193,7 @@ def _matrix_norms(side: Side, layer: Layer, g: Outgoing) -> Tensor:
     by_pairs = s * (p + q * r) < q * p * r
     size = max(1, PIECE_ENTRIES // (h * max(s * p, r * s * q, r * min(s * s, q * p))))
     out = side.recording.outputs.new_empty(n, r)
-    for start in range(0, n, size):
-        samples = slice(start, min(start + size, n))
+    for samples in spans(n, size):
         some, a = g[samples], layer_inputs(side.recording, layer, samples)
         if by_pairs:
             out[samples] = ((some @ some.mT) * (a @ a.mT).unsqueeze(2)).sum((1, 3, 4))

@@ -21,6 +21,7 @@ from tangentkit.infinite.parameterization import Scales
 from tangentkit.infinite.propagation import Field, Propagation, gathers_many, largest_field, same_positions
 from tangentkit.infinite.reading import Reading, read
 from tangentkit.infinite.tracing import LAYERS, OURS, Prelude, is_layer, trace
+from tangentkit.linalg.spans import spans
 from tangentkit.nn import Stds, layer_stds
 
 TILE = 2**18
@@ -321,8 +322,8 @@ class Work:
             height = max(1, min(height, pairs // ROW))
         width = pairs // height
         tiles = []
-        for i in range(0, n, height):
-            rows, start = slice(i, min(i + height, n)), i if upper else 0
+        for rows in spans(n, height):
+            start = rows.start if upper else 0
             if upper and self.sums_offsets:
                 # A square of its own, where half of the offsets is enough.
                 tiles.append((rows, rows))
@@ -331,8 +332,7 @@ class Work:
         return tiles
 
     def _slices(self, n: int) -> Iterator[slice]:
-        step = max(1, self.tile // self.one)
-        return (slice(start, min(start + step, n)) for start in range(0, n, step))
+        return spans(n, max(1, self.tile // self.one))
 
     def _panel_size(self) -> int:
         nodes = self.reading.network.nodes
