@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import DataLoader, TensorDataset
 
 from tangentkit.core import InputError, as_batch, batch_size
 from tangentkit.core.batches import check_same_structure, concatenate, describe, move, split, take, tensors
@@ -69,3 +70,9 @@ def test_what_is_no_batch_is_refused(data, message):
 def test_batches_of_other_structure_are_refused(other):
     with pytest.raises(InputError, match=r"expected float32 \(n, 2\)"):
         check_same_structure(torch.ones(5, 2), other)
+
+
+@pytest.mark.parametrize("wrap", [lambda d: d, DataLoader], ids=["data set", "loader"])
+def test_data_sets_are_for_gram(wrap):
+    with pytest.raises(InputError, match="Try: tk.gram"):
+        as_batch(wrap(TensorDataset(torch.zeros(3, 2))))

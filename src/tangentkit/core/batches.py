@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
+from torch.utils.data import DataLoader, Dataset
 
 from tangentkit.core.errors import InputError
 
@@ -27,7 +28,14 @@ def as_batch(data: Batch) -> Batch:
     batch = _normalize(data)
     lengths = {leaf.shape[0] if leaf.ndim else None for leaf in tensors(batch)}
     if not lengths:
-        raise InputError("not a batch", expected="a tensor or a pytree of tensors", got=type(data).__name__)
+        raise InputError(
+            "not a batch",
+            expected="a tensor or a pytree of tensors",
+            got=type(data).__name__,
+            hint="tk.gram(kernel, dataset) reads a data set piece by piece; of a loader take its `.dataset`"
+            if isinstance(data, Dataset | DataLoader)
+            else None,
+        )
     if None in lengths:
         raise InputError(
             "not a batch",

@@ -40,7 +40,11 @@ def _written(g: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         return found
 
     factors = transposed(torch.ones_like(mapped))
-    entries, rest, unit = torch.zeros_like(g, dtype=torch.long), torch.arange(mapped.numel(), device=g.device), 1
+    entries, rest, unit = (
+        torch.zeros_like(g, dtype=torch.long),
+        torch.arange(mapped.numel(), device=g.device),
+        1,
+    )
     while int(rest.max()) > 0:
         # Digit by digit: large numbers are rounded in half precision.
         digits = (rest % BASE).to(mapped).view_as(mapped)
