@@ -74,5 +74,5 @@ def test_batches_of_other_structure_are_refused(other):
 
 @pytest.mark.parametrize("wrap", [lambda d: d, DataLoader], ids=["data set", "loader"])
 def test_data_sets_are_for_gram(wrap):
-    with pytest.raises(InputError, match="Try: tk.gram"):
+    with pytest.raises(InputError, match=r"Try: tk\.gram"):
         as_batch(wrap(TensorDataset(torch.zeros(3, 2))))
