@@ -1,8 +1,6 @@
 """The trainer: one key, one run, to the last bit."""
 
 import copy
-import subprocess
-import sys
 from dataclasses import replace
 from itertools import pairwise
 
@@ -12,7 +10,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import ChainDataset, Dataset, TensorDataset
 
-from tangentkit.core.errors import DataError, InputError, NumericalError, UnknownNameError
+from linearized.runs import SETTINGS, N, X, Y, network, same
+from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
 from tangentkit.core.seeds import Key
 from tangentkit.linearized import (
     ConstantRate,
@@ -25,34 +24,6 @@ from tangentkit.linearized import (
     train,
 )
 from tangentkit.linearized.losses import LOSSES
-
-N = 26
-X = torch.randn(N, 4, generator=torch.Generator().manual_seed(0)).double()
-Y = (X[:, 0] > 0).long() + (X[:, 1] > 0).long()
-SETTINGS = {
-    "sgd": Training(
-        epochs=4, learning_rate=0.05, momentum=0.9, weight_decay=1e-3, batch=8, schedule=LinearDecay()
-    ),
-    "adam": Training(epochs=4, learning_rate=0.01, optimizer="adam", batch=6, loss="cross-entropy"),
-    "adagrad": Training(
-        epochs=4, learning_rate=0.1, optimizer="adagrad", batch=8, schedule=StepDecay(2, 0.5)
-    ),
-    "gradient descent": Training(epochs=4, learning_rate=0.05, batch=None, loss="l2-mean"),
-}
-
-
-def network(seed: int = 0) -> nn.Module:
-    torch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3)
-    ).double()
-
-
-def same(a: nn.Module, b: nn.Module) -> bool:
-    return all(
-        torch.equal(x, y) for x, y in zip(a.state_dict().values(), b.state_dict().values(), strict=True)
-    )
-
 
 # -- determinism -------------------------------------------------------------------------------------------------
 
@@ -282,95 +253,6 @@ def test_divergence_is_an_error_and_the_last_checkpoint_stays(tmp_path):
     assert all(torch.isfinite(value).all() for value in content["model"].values())
     with pytest.raises(NumericalError, match="diverged in epoch 1:"):
         train(nn.Linear(4, 3).double(), X * float("inf"), Y, settings, key=Key(0))
-
-
-# -- checkpoints -------------------------------------------------------------------------------------------------
-
-
-class Interruption(Exception):
-    pass
-
-
-def interrupt_after(epochs):
-    def progress(stage, done, total):
-        if done == epochs:
-            raise Interruption
-
-    return progress
-
-
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
-@pytest.mark.parametrize("kind", [lambda m: m, linearize], ids=["network", "linearization"])
-@pytest.mark.parametrize(("after", "every"), [(1, 1), (3, 2)])
-def test_a_resumed_run_is_bit_equal_to_one_that_was_never_interrupted(tmp_path, settings, kind, after, every):
-    watch = {"test": (X[:5], Y[:5])}
-    whole = kind(network())
-    expected = train(whole, X, Y, settings, key=Key(0), watch=watch)
-    path, options = tmp_path / "deep" / "run.pt", {"key": Key(0), "watch": watch, "every": every}
-    with pytest.raises(Interruption):
-        train(kind(network()), X, Y, settings, checkpoint=path, progress=interrupt_after(after), **options)
-    resumed = kind(network())
-    history = train(resumed, X, Y, settings, checkpoint=path, **options)
-    assert history == expected
-    assert same(resumed, whole)
-    # A run that has ended is only read.
-    stamp = path.stat().st_mtime_ns
-    again = kind(network())
-    assert train(again, X, Y, settings, checkpoint=path, **options) == expected
-    assert same(again, whole)
-    assert path.stat().st_mtime_ns == stamp
-    assert list(path.parent.iterdir()) == [path]
-
-
-def test_a_killed_process_leaves_a_whole_checkpoint(tmp_path):
-    script = (
-        "import os, sys, torch; from torch import nn; from tangentkit.core.seeds import Key;"
-        "from tangentkit.linearized import Training, train; torch.manual_seed(0); net = nn.Linear(4, 3).double();"
-        "x = torch.randn(20, 4, generator=Key(0).torch()).double();"
-        "die = lambda stage, done, total: os.kill(os.getpid(), 9) if done == 3 else None;"
-        "train(net, x, x[:, :3].clone(), Training(6, 0.1), key=Key(0), checkpoint=sys.argv[1], progress=die)"
-    )
-    path = tmp_path / "run.pt"
-    killed = subprocess.run([sys.executable, "-c", script, path], capture_output=True, text=True, check=False)
-    assert killed.returncode == -9, killed.stderr
-    assert len(torch.load(path, weights_only=True)["rows"]) == 3
-    x, runs = torch.randn(20, 4, generator=Key(0).torch()).double(), []
-    for checkpoint in (path, None):
-        torch.manual_seed(0)
-        net = nn.Linear(4, 3).double()
-        runs.append(
-            (net, train(net, x, x[:, :3].clone(), Training(6, 0.1), key=Key(0), checkpoint=checkpoint))
-        )
-    assert runs[0][1] == runs[1][1]
-    assert same(runs[0][0], runs[1][0])
-
-
-def test_a_checkpoint_of_another_run_is_refused(tmp_path):
-    path, settings = tmp_path / "run.pt", SETTINGS["sgd"]
-    train(network(), X, Y, settings, key=Key(0), checkpoint=path)
-    content = path.read_bytes()
-    others = {
-        "epochs": (network(), X, Y, replace(settings, epochs=9), Key(0)),
-        "schedule": (network(), X, Y, replace(settings, schedule=ConstantRate()), Key(0)),
-        "key": (network(), X, Y, settings, Key(1)),
-        "data": (network(), X.flip(0), Y, settings, Key(0)),
-        "start of the model": (network(1), X, Y, settings, Key(0)),
-    }
-    for name, (model, x, y, changed, key) in others.items():
-        state = copy.deepcopy(model.state_dict())
-        with pytest.raises(InputError, match=f"belongs to another training run: expected {name} "):
-            train(model, x, y, changed, key=key, checkpoint=path)
-        assert all(torch.equal(state[k], v) for k, v in model.state_dict().items())
-    assert path.read_bytes() == content
-
-
-@pytest.mark.parametrize("damage", [lambda b: b[: len(b) // 2], lambda _: b"", lambda _: b"not a checkpoint"])
-def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
-    path = tmp_path / "run.pt"
-    train(network(), X, Y, SETTINGS["sgd"], key=Key(0), checkpoint=path)
-    path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(DataError, match="not a checkpoint"):
-        train(network(), X, Y, SETTINGS["sgd"], key=Key(0), checkpoint=path)
 
 
 # -- bad input ---------------------------------------------------------------------------------------------------
