@@ -120,6 +120,8 @@ def trained(name: str) -> tuple[nn.Module, Tensor, Tensor]:
 
 
 TRAINED = ("MLP, Fashion-MNIST", "CNN (LeNet), Fashion-MNIST", "transformer, CoLA", "MiniLM-L6, CoLA")
+LARGE = ("MiniLM-L6, CoLA",)
+"""Of which one dim takes half an hour."""
 
 
 def timed(name: str, n: int = 64) -> tuple[nn.Module, Tensor]:

@@ -193,6 +193,43 @@ def test_a_worker_gets_the_tiles_of_a_row_one_after_the_other(client, tmp_path):
     assert len(begun) <= 3 * side < side * (side + 1) // 2
 
 
+class Grouped:
+    """Says which process did an item (group, number), after a while."""
+
+    def __call__(self, item):
+        time.sleep(0.03)
+        return item[0], os.getpid()
+
+    def group(self, item):
+        return item[0]
+
+
+def test_items_of_a_group_stay_with_one_worker(client):
+    done = list(Dask(client).map(Grouped(), [(group, k) for group in range(8) for k in range(6)]))
+    workers = {group: {pid for g, pid in done if g == group} for group in range(8)}
+    assert len(done) == 48
+    assert sum(len(pids) == 1 for pids in workers.values()) >= 6  # the last may be shared
+    assert len(set.union(*workers.values())) == 2
+
+
+def test_a_worker_without_work_takes_from_a_long_group(client):
+    items = [(group, k) for group, length in enumerate((1, 60, 1, 1)) for k in range(length)]
+    done = list(Dask(client).map(Grouped(), items))
+    assert len(done) == 63
+    assert len({pid for group, pid in done if group == 1}) == 2
+
+
+def test_workers_may_come_later():
+    with (
+        distributed.LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        later = threading.Timer(0.5, lambda: cluster.scale(1))
+        later.start()
+        assert len(list(Dask(client).map(Grouped(), [(group, 0) for group in range(4)]))) == 4
+        later.join()
+
+
 def test_workers_get_the_model_once_and_the_memory_that_is_theirs(client, tmp_path):
     log = tmp_path / "log"
     kernel = Witness(log=str(log))

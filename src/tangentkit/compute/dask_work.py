@@ -52,10 +52,13 @@ class Session:
         Raises:
             EngineError: the scheduler is gone, or an item kills worker after worker.
         """
-        name, left = self._carry(work), iter(items)
+        name, left, homes = self._carry(work), iter(items), self._homes(work, items)
 
         def sent(count: int) -> list[Future]:
-            return [self.client.submit(carry_out, name, item, pure=False) for item in islice(left, count)]
+            return [
+                self.client.submit(carry_out, name, item, pure=False, **homes(item))
+                for item in islice(left, count)
+            ]
 
         waiting = as_completed(sent(AHEAD), loop=self.client.loop, with_results=True)
         try:
@@ -81,6 +84,20 @@ class Session:
         for name in self._carried if self.client.status == "running" else ():
             self.client.unregister_worker_plugin(name)
         self._carried.clear()
+
+    def _homes(self, work: Callable, items: Sequence[Any]) -> Callable[[Any], dict[str, Any]]:
+        """Options that say who does an item: those of one group go to one worker, which keeps what they share.
+
+        It is but a wish: a worker without work takes what waits for another, and what waited for one that died goes
+        to the rest.
+        """
+        workers, group = sorted(self.client.nthreads()), getattr(work, "group", None)
+        # As few groups as workers would leave some without work for long; and workers may be yet to come.
+        if group is None or not workers or len({group(item) for item in items[:AHEAD]}) < 2 * len(workers):
+            return lambda _: {}
+        # There and back again, so that groups that grow are shared out evenly.
+        turn = [*workers, *reversed(workers)]
+        return lambda item: {"workers": turn[group(item) % len(turn)], "allow_other_workers": True}
 
     def _carry(self, work: Callable) -> str:
         for name, carried in self._carried.items():

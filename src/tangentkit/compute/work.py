@@ -100,6 +100,10 @@ class Work:
             tile = self._made(lambda: self._parts[part](self, *where), *where)
         return self.shelf.put(name, (i, j), tile)
 
+    def group(self, item: Item) -> int:
+        """The row of a tile: tiles of one row are best done by one worker, see `row`."""
+        return item[1][0]
+
     def within(self, memory: int) -> "Work":
         """The work of a worker that may use this memory."""
         return replace(self, kernel=self.kernel.within(memory), memory=memory)
