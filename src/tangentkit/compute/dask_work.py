@@ -91,7 +91,8 @@ class Session:
         It is but a wish: a worker without work takes what waits for another, and what waited for one that died goes
         to the rest.
         """
-        workers, group = sorted(self.client.nthreads()), getattr(work, "group", None)
+        workers: list[str] = sorted(self.client.nthreads())  # pyright: ignore[reportArgumentType]
+        group = getattr(work, "group", None)
         # As few groups as workers would leave some without work for long; and workers may be yet to come.
         if group is None or not workers or len({group(item) for item in items[:AHEAD]}) < 2 * len(workers):
             return lambda _: {}
