@@ -11,8 +11,9 @@ compared (MiniLM-L6 with a linear head trained on CoLA, all 22.7 M parameters: 1
 Gaussian sketch is drawn from its exact law given the exact kernel. Goals: `auto` never worse than 1.3 times the
 Gaussian, and at least 5 times better on at least two of the models.
 """
-TRANSFORMER = """The transformer gains least: much of its kernel lies in the tables of tokens and positions, where
-sentences of other words have little in common, so that no projector from a few hundred samples can hold it.
+TRANSFORMER = """Transformers gain less: much of their kernel lies in the tables of tokens and positions, where
+sentences of other words have little in common, so that no projector from a few hundred samples can hold it. MiniLM,
+of which one dim takes half an hour, has 128 of them for 22.7 million parameters.
 """
 
 
