@@ -20,8 +20,9 @@ from tangentkit.core.memory import format_bytes
 
 SMALLEST, LARGEST = 16, 1024
 """Samples along the side of a trial."""
-ENOUGH = 0.1
-"""Seconds from which on a trial says more of its samples than of the overhead of a call."""
+ENOUGH = 0.3
+"""Seconds of a trial that need no larger one. After shorter ones noise grows with the square of what is left to
+extrapolate; and most tiles that are so quick are tried as they are."""
 WRITING = 1e9
 """Bytes a second for a tile to be checked and written, assumed."""
 
