@@ -67,7 +67,8 @@ def _workers(found: dict | str) -> list[str]:
     peak = max(found["peak of 1"], found["peak of 2"])
     return [
         f"Trace kernel of LeNet, N = {found['n']}, tiles of {found['tile']}: one Dask worker {one:.1f} s, two "
-        f"{two:.1f} s, {one / two:.2f}x ({_verdict(one / two >= WORKERS)}: {WORKERS}x).",
+        f"{two:.1f} s, {one / two:.2f}x ({_verdict(one / two >= WORKERS)}: {WORKERS}x), best of three in turns.",
+        *([found["note"]] if "note" in found else []),
         f"Peak memory of a worker {peak / 1e9:.2f} GB of {found['limit'] / 1e9:.2f} GB allowed, "
         f"{max(found['idle of 1'], found['idle of 2']) / 1e9:.2f} GB of it before any work "
         f"({_verdict(peak <= found['limit'])}).",
