@@ -44,6 +44,8 @@ class Engine(Protocol):
 
         Args:
             work: may be large (it holds a model): it goes to each worker once. Doing an item twice does no harm.
+                Where it has a method `group`, items of one group are best done by one worker; where it has a method
+                `within`, that binds it to the memory of a worker.
             items: small.
         """
         ...

@@ -5,14 +5,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tangentkit.empirical.blocks import Blocks
 from tangentkit.empirical.recording import Recording
 from tangentkit.empirical.rules import Lookup, Matrix, Vector
 from tangentkit.empirical.structure import Layer
 from tangentkit.linalg.spans import spans
-
-PIECE_ENTRIES = 2**21
-"""Entries of factors that are unfolded or stacked at a time: 8 MB in float32. Blocks of this size stay near the
-cache, and the allocator gives the same memory again; larger ones would be fresh pages every time."""
 
 
 @dataclass(eq=False)
@@ -191,7 +188,7 @@ def _matrix_norms(side: Side, layer: Layer, g: Outgoing) -> Tensor:
     n, h, r, s, q = g.sizes
     p = layer_inputs(side.recording, layer, slice(0, 1)).shape[-1]
     by_pairs = s * (p + q * r) < q * p * r
-    size = max(1, PIECE_ENTRIES // (h * max(s * p, r * s * q, r * min(s * s, q * p))))
+    size = max(1, Blocks.pieces // (h * max(s * p, r * s * q, r * min(s * s, q * p))))
     out = side.recording.outputs.new_empty(n, r)
     for samples in spans(n, size):
         some, a = g[samples], layer_inputs(side.recording, layer, samples)

@@ -28,7 +28,8 @@ def _written(g: Tensor, site: Site) -> tuple[Tensor, Tensor]:
 
     Autograd does not say which slice it was. But its node maps g linearly to the gradient M g of T, and every row of
     the transpose of M has one entry, the factor: so M' takes ones to the factors, and numbers of entries to the
-    number of the entry times the factor.
+    number of the entry times the factor. They are read off anew in every direction: kept, they would take three times
+    the memory of the output.
     """
     output, value = GradientEdge(site.node, 0), GradientEdge(*site.node.next_functions[site.slot])
     with torch.enable_grad():
@@ -40,11 +41,8 @@ def _written(g: Tensor, site: Site) -> tuple[Tensor, Tensor]:
         return found
 
     factors = transposed(torch.ones_like(mapped))
-    entries, rest, unit = (
-        torch.zeros_like(g, dtype=torch.long),
-        torch.arange(mapped.numel(), device=g.device),
-        1,
-    )
+    entries = torch.zeros_like(g, dtype=torch.long)
+    rest, unit = torch.arange(mapped.numel(), device=g.device), 1
     while int(rest.max()) > 0:
         # Digit by digit: large numbers are rounded in half precision.
         digits = (rest % BASE).to(mapped).view_as(mapped)
