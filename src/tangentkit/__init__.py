@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tangentkit import compute as compute
     from tangentkit import data as data
     from tangentkit import infinite as infinite
     from tangentkit import linalg as linalg
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
     from tangentkit.nn import ntk_parameterize as ntk_parameterize
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
 
-_ROOMS = ("data", "infinite", "linalg", "linearized", "machines", "models", "nn", "reference")
+_ROOMS = ("compute", "data", "infinite", "linalg", "linearized", "machines", "models", "nn", "reference")
 _HOMES = {
     "TangentkitError": "core",
     "Samples": "compute",
