@@ -149,6 +149,31 @@ def test_outputs_come_in_the_dtype_of_the_parameters():
     assert f(f.params, torch.ones(4, 3)).dtype == torch.float32
 
 
+def test_what_the_module_holds_already_is_not_swapped_again():
+    model = nn.Linear(3, 2)
+    f, g = snapshot(model), snapshot(model)
+    leaves = {name: p.detach().requires_grad_() for name, p in f.params.items()}
+    others = {name: p + 1 for name, p in f.params.items()}
+
+    def weight() -> torch.Tensor:
+        return model.weight
+
+    def values() -> list[torch.Tensor]:
+        again = {name: p.detach().requires_grad_() for name, p in f.params.items()}
+        with ThreadPoolExecutor(1) as threads:  # another thread holds nothing, and waits for its turn
+            elsewhere = threads.submit(lambda: f._is_held(again))
+            assert not elsewhere.result()
+        return [f.held(params, weight) for params in (again, f.params, others)] + [g.held(g.params, weight)]
+
+    same, plain, other, foreign = f.within(leaves, values)
+    assert same is leaves["weight"]
+    assert plain is f.params["weight"]  # it does not wait for gradients
+    assert other is others["weight"]
+    assert foreign is g.params["weight"]
+    assert model.weight is not same
+    assert f.held(leaves, weight) is leaves["weight"]  # nothing held: swapped for the time of the work
+
+
 def test_threads_that_share_a_module_leave_it_as_it_was():
     model = nn.Sequential(nn.Linear(3, 50), nn.Tanh(), nn.Linear(50, 2))
     own = {id(p) for p in model.parameters()}

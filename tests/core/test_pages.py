@@ -1,12 +1,34 @@
-"""Large and small tensors alike are what was asked for."""
+"""Large and small tensors alike are what was asked for; their memory is used again, but never too early."""
+
+import gc
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 
-from tangentkit.core.pages import empty, zeros
+from tangentkit.core import pages
+from tangentkit.core.pages import LARGE, WAITING, empty, reused, zeros
+
+LIKE = torch.ones(1)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.fixture(autouse=True)
+def blocks(monkeypatch):
+    """Blocks of a test's own."""
+    found = pages._Blocks()
+    monkeypatch.setattr(pages, "_BLOCKS", found)
+    return found
+
+
+def floats(size: int) -> int:
+    return size // LIKE.element_size()
+
+
+def waiting(blocks) -> int:
+    return sum(block.nbytes for block in blocks._waiting)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.complex64])
 @pytest.mark.parametrize("shape", [(3, 4), (0, 5), (4096, 2048)])
 def test_shape_dtype_and_values(dtype, shape):
     like = torch.ones(1, dtype=dtype)
@@ -17,3 +39,91 @@ def test_shape_dtype_and_values(dtype, shape):
     assert not found.any()
     assert (empty(like, *shape).shape, empty(like, *shape).dtype) == (shape, dtype)
     assert torch.equal(found.add_(1), torch.ones(shape, dtype=dtype))
+
+
+def test_memory_is_used_again():
+    first = empty(LIKE, floats(LARGE))
+    place = first.data_ptr()
+    del first
+    assert empty(LIKE, floats(LARGE)).data_ptr() == place
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        lambda t: t[3:5],
+        lambda t: t.numpy(),
+        lambda t: t.detach().view(-1, 2).T,
+        lambda t: torch.from_numpy(t.numpy()[7:]),
+        lambda t: torch.from_dlpack(t),
+        lambda t: t.untyped_storage(),
+    ],
+)
+def test_not_while_anything_looks_at_it(view):
+    first = empty(LIKE, floats(LARGE))
+    place, kept = first.data_ptr(), view(first)
+    del first
+    gc.collect()
+    second = empty(LIKE, floats(LARGE))
+    assert second.data_ptr() != place
+    del kept
+    assert empty(LIKE, floats(LARGE)).data_ptr() == place
+
+
+def test_a_block_serves_what_it_fits():
+    first = empty(LIKE, floats(5 * LARGE))
+    place = first.data_ptr()
+    del first
+    assert empty(LIKE, floats(LARGE)).data_ptr() != place  # much smaller
+    first = empty(LIKE, floats(5 * LARGE))
+    place = first.data_ptr()
+    del first
+    assert empty(LIKE, floats(9 * LARGE // 2)).data_ptr() == place
+
+
+def test_what_waits_does_not_raise_the_peak(blocks):
+    with reused():
+        several = [empty(LIKE, floats(2 * LARGE)) for _ in range(4)]
+        before = sum(tensor.nbytes for tensor in several)
+        several.clear()
+        assert waiting(blocks) >= before
+        larger = empty(LIKE, floats(6 * LARGE))
+        assert waiting(blocks) + larger.nbytes < before + LARGE
+
+
+def test_little_waits_between_calls(blocks):
+    size = WAITING // 3
+    with reused():
+        several = [empty(LIKE, floats(size)) for _ in range(5)]
+        several.clear()
+        assert waiting(blocks) > WAITING
+    assert 0 < waiting(blocks) <= WAITING
+    several = [empty(LIKE, floats(size)) for _ in range(5)]
+    several.clear()
+    assert 0 < waiting(blocks) <= WAITING
+
+
+def test_an_error_ends_the_call(blocks):
+    @reused()
+    def fail():
+        empty(LIKE, floats(2 * WAITING))
+        assert waiting(blocks) > WAITING
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        fail()
+    assert not waiting(blocks)
+
+
+def test_threads_never_share_a_block():
+    def work(k: int) -> bool:
+        with reused():
+            for i in range(60):
+                mine = empty(LIKE, floats(LARGE + (k + i) % 3 * LARGE // 8)).fill_(k)
+                if mine.amin() != k or mine.amax() != k:
+                    return False
+                del mine
+        return True
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(work, range(4)))

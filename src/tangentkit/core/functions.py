@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from threading import RLock
+from threading import RLock, local
 from typing import TypeVar
 
 import torch
@@ -19,6 +19,9 @@ Forward = Callable[[nn.Module, Batch], Tensor]
 TURN = RLock()
 """Held while a model runs: its parameters and modes, and flags of torch, are swapped for the time of a call.
 One thread at a time, or the last to put them back would leave the module changed."""
+_HELD = local()
+"""Of each thread, `by`: the function whose module is swapped at the moment, innermost of nested calls, and the
+parameters that it holds."""
 
 
 def call(module: nn.Module, batch: Batch) -> Tensor:
@@ -64,15 +67,30 @@ class ModelFunction:
         return self.within(params, lambda: self.forward(self.module, copied(batch)))
 
     def within(self, params: dict[str, Tensor], work: Callable[[], Result]) -> Result:
-        """Does something while the module holds these parameters, and all else of the snapshot.
-
-        Backward passes belong here too: checkpointed blocks run forward again in them.
-        """
+        """Does something while the module holds these parameters, and all else of the snapshot."""
         # A call may write to buffers (a counter, say): it gets copies to write to.
         buffers = {name: value.clone() for name, value in self.buffers.items()}
         state = {f"module.{name}": value for name, value in (buffers | self.frozen | params).items()}
-        with TURN, _modes(self.module, self.modes), _plain_attention(), _plain_recurrence(self.module):
+        with (
+            TURN,
+            _modes(self.module, self.modes),
+            _plain_attention(),
+            _plain_recurrence(self.module),
+            _held(self, params),
+        ):
             return torch.func.functional_call(_Stage(self.module), state, (work,))
+
+    def held(self, params: dict[str, Tensor], work: Callable[[], Result]) -> Result:
+        """As `within`, but at once where the module holds the same already: swapping takes longer than small work.
+
+        Backward passes belong here: checkpointed blocks run forward again in them.
+        """
+        return work() if self._is_held(params) else self.within(params, work)
+
+    def _is_held(self, params: dict[str, Tensor]) -> bool:
+        """Whether this thread has put these parameters into the module."""
+        function, present = getattr(_HELD, "by", (None, {}))
+        return function is self and all(_same(present[name], p) for name, p in params.items())
 
     @property
     def dtype(self) -> torch.dtype:
@@ -232,6 +250,21 @@ class _Stage(nn.Module):
 
     def forward(self, work: Callable[[], Result]) -> Result:
         return work()
+
+
+@contextmanager
+def _held(function: ModelFunction, params: dict[str, Tensor]) -> Iterator[None]:
+    before = getattr(_HELD, "by", (None, {}))
+    _HELD.by = function, params
+    try:
+        yield
+    finally:
+        _HELD.by = before
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Whether two parameters are the same memory, and both wait for gradients or neither does."""
+    return a.data_ptr() == b.data_ptr() and a.requires_grad == b.requires_grad
 
 
 @contextmanager

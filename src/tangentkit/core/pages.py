@@ -1,11 +1,17 @@
-"""Large tensors in huge pages.
+"""Large tensors in huge pages, and in memory that was used before.
 
 The first touch of fresh memory costs as much as the arithmetic on it: 100 MB take 40 ms in pages of 4 kB and 7 ms in
-huge ones. numpy asks the system for huge pages, torch does not; so large tensors on the CPU are allocated by numpy.
+huge ones (300 ms in a virtual machine whose host took the pages back). numpy asks the system for huge pages, torch
+does not; so large tensors on the CPU are allocated by numpy. And what one tile lets go, the next one needs again: its
+blocks wait for that instead of going back to the system.
 """
 
 import math
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+from weakref import finalize
 
 import numpy as np
 import torch
@@ -15,7 +21,10 @@ LARGE = 2**22
 """Bytes from which numpy asks for huge pages."""
 LINE = 64
 """Bytes of a cache line, at which tensors begin."""
-DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
+WAITING = 2**28
+"""Bytes of blocks that may wait for the next call."""
+SLACK = 1.25
+"""How much larger than a tensor its block may be."""
 
 
 def zeros(like: Tensor, *shape: int) -> Tensor:
@@ -26,7 +35,9 @@ def zeros(like: Tensor, *shape: int) -> Tensor:
         tensor([[0., 0., 0.],
                 [0., 0., 0.]])
     """
-    return _aligned(np.zeros, like, shape) if _fits(like, shape) else like.new_zeros(shape)
+    if not _is_large(like, shape):
+        return like.new_zeros(shape)
+    return _tensor(_aligned(np.zeros(_bytes(like, shape) + LINE, np.uint8)), like, shape)
 
 
 def empty(like: Tensor, *shape: int) -> Tensor:
@@ -36,16 +47,98 @@ def empty(like: Tensor, *shape: int) -> Tensor:
         >>> empty(torch.ones(1), 2, 3).shape
         torch.Size([2, 3])
     """
-    return _aligned(np.empty, like, shape) if _fits(like, shape) else like.new_empty(shape)
+    if not _is_large(like, shape):
+        return like.new_empty(shape)
+    block = _BLOCKS.take(_bytes(like, shape) + LINE)
+    memory = _aligned(block)
+    # The tensor holds `memory`, and so do its views and whatever shares it without a copy; after the last of them the
+    # block is free again.
+    finalize(memory, _BLOCKS.put, block).atexit = False
+    return _tensor(memory, like, shape)
 
 
-def _fits(like: Tensor, shape: tuple[int, ...]) -> bool:
-    large = math.prod(shape) * like.element_size() >= LARGE
-    return large and like.device.type == "cpu" and like.dtype in DTYPES
+@contextmanager
+def reused() -> Iterator[None]:
+    """For the time of a call that makes the same tensors again and again, all blocks that it lets go may wait."""
+    with _BLOCKS.busy():
+        yield
 
 
-def _aligned(allocate: Callable, like: Tensor, shape: tuple[int, ...]) -> Tensor:
-    entries, item = math.prod(shape), like.element_size()
-    memory = torch.from_numpy(allocate(entries + LINE // item, DTYPES[like.dtype]))
-    start = -memory.data_ptr() % LINE // item
-    return memory[start : start + entries].view(shape)
+class _Blocks:
+    """Blocks of memory that wait for their next use.
+
+    Tensors may die in any thread and in the middle of anything, so blocks are put and taken without a lock: by single
+    operations on a deque. At worst another thread finds none and allocates its own.
+    """
+
+    def __init__(self) -> None:
+        self._waiting: deque[np.ndarray] = deque()  # oldest first
+        self._calls, self._counting = 0, Lock()
+
+    def take(self, size: int) -> np.ndarray:
+        """A block of at least so many bytes.
+
+        If none fits, as many bytes of waiting ones go as come anew: so they do not raise the peak of memory.
+        """
+        waiting = self._all()
+        fitting = [block for block in waiting if size <= block.nbytes <= SLACK * size]
+        found = min(fitting, key=lambda block: block.nbytes, default=None)
+        self._keep([block for block in waiting if block is not found], spare=size if found is None else 0)
+        del waiting  # what is not kept goes now
+        return np.empty(size, np.uint8) if found is None else found
+
+    def put(self, block: np.ndarray) -> None:
+        """Takes back a block whose tensor is gone."""
+        self._waiting.append(block)
+        self._settle()
+
+    @contextmanager
+    def busy(self) -> Iterator[None]:
+        """While a call works, any number of blocks may wait."""
+        with self._counting:
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._calls -= 1
+            self._settle()
+
+    def _settle(self) -> None:
+        if not self._calls:
+            waiting = self._all()
+            self._keep(waiting, spare=sum(block.nbytes for block in waiting) - WAITING)
+
+    def _all(self) -> list[np.ndarray]:
+        found = []
+        try:
+            while True:
+                found.append(self._waiting.popleft())
+        except IndexError:
+            return found
+
+    def _keep(self, blocks: list[np.ndarray], *, spare: int) -> None:
+        """Keeps blocks but for the oldest of them, of so many bytes or more."""
+        for block in blocks:
+            if spare <= 0:
+                self._waiting.append(block)
+            spare -= block.nbytes
+
+
+_BLOCKS = _Blocks()
+
+
+def _bytes(like: Tensor, shape: tuple[int, ...]) -> int:
+    return math.prod(shape) * like.element_size()
+
+
+def _is_large(like: Tensor, shape: tuple[int, ...]) -> bool:
+    return like.device.type == "cpu" and _bytes(like, shape) >= LARGE
+
+
+def _aligned(block: np.ndarray) -> np.ndarray:
+    return block[-block.ctypes.data % LINE :]
+
+
+def _tensor(memory: np.ndarray, like: Tensor, shape: tuple[int, ...]) -> Tensor:
+    return torch.from_numpy(memory)[: _bytes(like, shape)].view(like.dtype).view(shape)

@@ -14,8 +14,8 @@ from tangentkit.empirical.recording import Recording
 
 GROUP_BYTES = 2**28
 """Gradients that are always worth keeping at once."""
-PASS_BYTES = 2**26
-"""Tensors of the samples that go through the model together: near the cache, and memory that is used again."""
+PASS_BYTES = 2**27
+"""Tensors of the samples that go through the model together: some megabytes each, whose memory is used again."""
 LEAST_PASS = 8
 """Samples that go through the model together however large they are, for the sake of its matrix products."""
 

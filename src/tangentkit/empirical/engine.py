@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.batches import Batch, batch_size, take
-from tangentkit.core.pages import empty, zeros
+from tangentkit.core.pages import empty, reused, zeros
 from tangentkit.empirical import contraction
 from tangentkit.empirical.batching import Batching, batching, buffer_entries
 from tangentkit.empirical.blocks import Blocks
@@ -32,6 +32,7 @@ class Engine:
     directions: Directions
     budget: int
 
+    @reused()
     def matrices(
         self, x: Batch, y: Batch | None, names: list[str], *, kept: "Kept | None" = None
     ) -> dict[str, Tensor]:

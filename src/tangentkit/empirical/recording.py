@@ -56,14 +56,14 @@ class Recording:
                 for v in directions
             ]
 
-        found = self.function.within(self.parameters, passes)
+        found = self.function.held(self.parameters, passes)
         return [dict(zip(self.edges, gradients, strict=True)) for gradients in found]
 
     def parameter_gradients(self, names: list[str], cotangent: Tensor) -> dict[str, Tensor]:
         """Plain autograd: gradients of Σ_i cotangent_i · f(x_i) with respect to parameters."""
         wanted = [self.parameters[name] for name in names]
         cotangent = F.pad(cotangent, (0, 0, 0, len(self.outputs) - self.n))  # copies do not count
-        found = self.function.within(
+        found = self.function.held(
             self.parameters,
             lambda: torch.autograd.grad(
                 self.outputs, wanted, cotangent, retain_graph=True, allow_unused=True, materialize_grads=True
