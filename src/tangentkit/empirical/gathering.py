@@ -114,12 +114,13 @@ def gather(passing: Iterable[Passing], n: int, costs: Costs, *, full: bool, bloc
                 else:
                     for part in layer.parts:
                         _keep(side.outgoing(part), outgoing, part, samples, k, r, _order(cost, full))
-                if layer.bias is not None and cost.route == "gradient":
+                if layer.bias is not None and cost.route == "gradient" and not size.compact:
                     written.put(layer.bias, samples, k, r, side.vectors(layer.bias_uses))
         for layer, g in stacks.tensors.items():
             size, _ = costs[layer]
-            shape = (r, size.h, size.q, size.p)
-            _write(recording, layer, g, written.slot(layer.weight, samples, shape, g), blocks)
+            weight = written.slot(layer.weight, samples, (r, size.h, size.q, size.p), g)
+            bias = None if layer.bias is None else written.slot(layer.bias, samples, (r, size.h, size.q), g)
+            _write(recording, layer, g, weight, bias, blocks)
         for name, values in some.generic.items():
             written.slot(name, samples, values.shape[1:], values).copy_(values)
         recordings.append(recording)
@@ -148,12 +149,19 @@ class _Rows:
             self.slot(name, samples, (r, *values.shape[2:]), values)[:, k].copy_(values[:, 0])
 
 
-def _write(recording: Recording, layer: Layer, g: Tensor, out: Tensor, blocks: Blocks) -> None:
-    """Gradients (n, r, h, q, p) of a weight from g (n, h, r, s, q), a few samples at a time."""
+def _write(
+    recording: Recording, layer: Layer, g: Tensor, weight: Tensor, bias: Tensor | None, blocks: Blocks
+) -> None:
+    """Gradients (n, r, h, q, p) of a weight and (n, r, h, q) of its bias from g (n, h, r, s, q).
+
+    A few samples at a time, so that g comes from memory once.
+    """
     _, h, r, s, q = g.shape
-    step = max(1, blocks.pieces // (h * s * max(out.shape[-1], r * q)))
+    step = max(1, blocks.pieces // (h * s * max(weight.shape[-1], r * q)))
     for samples in spans(recording.n, step):
-        matrix_gradients(g[samples], layer_inputs(recording, layer, samples), out=out[samples])
+        matrix_gradients(g[samples], layer_inputs(recording, layer, samples), out=weight[samples])
+        if bias is not None:
+            bias[samples] = g[samples].sum(3).transpose(1, 2)
 
 
 def _order(cost: Cost, full: bool) -> str:
