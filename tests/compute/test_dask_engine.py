@@ -2,7 +2,9 @@
 
 import json
 import os
+import platform
 import re
+import resource
 import signal
 import subprocess
 import sys
@@ -254,6 +256,28 @@ def peak_memory() -> int:
 @pytest.mark.skipif(
     not Path("/proc/self/status").exists(), reason="only Linux tells the peak memory of a process"
 )
+def fresh_pages(_=None) -> int:
+    """Pages touched for the first time by ten tensors of 4 MB, one after the other."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    for _ in range(10):
+        torch.ones(2**20)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is not glibc's")
+def test_workers_use_their_memory_again(client):
+    pages = 10 * 2**22 // os.sysconf("SC_PAGE_SIZE")
+    assert min(client.run(fresh_pages).values()) > pages / 2  # as Dask wants it
+
+    def again(item: int) -> int:
+        return fresh_pages() if item else 0
+
+    engine = Dask(client)
+    with engine as busy:
+        assert max(busy.map(again, range(8))) < pages / 2
+    assert min(client.run(fresh_pages).values()) > pages / 2
+
+
 def test_a_worker_stays_within_its_memory(tmp_path):
     limit, side, outputs = 2**30, 256, 10
     channels, pixels = 32, 32 * 32

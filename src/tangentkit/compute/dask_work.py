@@ -8,6 +8,7 @@ from typing import Any
 import cloudpickle
 from distributed import CancelledError, Client, Future, KilledWorker, WorkerPlugin, as_completed, get_worker
 
+from tangentkit.compute import heap
 from tangentkit.compute.engines import EngineError
 from tangentkit.core.memory import DEFAULT_SHARE
 
@@ -26,9 +27,16 @@ class Carrier(WorkerPlugin):
 
     def setup(self, worker: Any) -> None:
         """Unpacks the work, bound to the memory that the worker may use."""
+        heap.keep_freed()
         work = cloudpickle.loads(self.content)
         limit = worker.memory_manager.memory_limit
         self.work = work.within(int(DEFAULT_SHARE * limit)) if limit and hasattr(work, "within") else work
+
+    def teardown(self, worker: Any) -> None:
+        """Lets go of the work and its memory."""
+        self.work = None
+        if not any(isinstance(other, Carrier) and other.work for other in worker.plugins.values()):
+            heap.give_back()
 
 
 def carry_out(name: str, item: Any) -> Any:
