@@ -110,7 +110,7 @@ def _cluster(workers: int):
 def workers(quick: bool) -> dict:
     """Tangent tiles by one worker and by two, and the peak memory of a worker."""
     torch.manual_seed(0)
-    tile, n = (32, 192) if quick else (64, 1024)
+    tile, n = (32, 192) if quick else (128, 2048)
     model, x = models.lenet().eval(), torch.randn(n, 1, 28, 28)
     kernel = tk.TangentKernel(model)
     found: dict = {"n": n, "tile": tile, "limit": LIMIT}

@@ -14,6 +14,8 @@ from tangentkit.core.memory import DEFAULT_SHARE
 
 AHEAD = 2048
 """Items that wait in the scheduler: enough for a thousand workers, few enough for any scheduler."""
+REFILL = 256
+"""Items that are sent when as many are done."""
 
 
 class Carrier(WorkerPlugin):
@@ -60,15 +62,27 @@ class Session:
         Raises:
             EngineError: the scheduler is gone, or an item kills worker after worker.
         """
-        name, left, homes = self._carry(work), iter(items), self._homes(work, items)
+        name, left, home = self._carry(work), iter(items), self._homes(work, items)
 
         def sent(count: int) -> list[Future]:
+            # Together: a message for each item takes the scheduler longer than all else about it.
+            shares: dict[str | None, list[Any]] = {}
+            for item in islice(left, count):
+                shares.setdefault(home(item), []).append(item)
             return [
-                self.client.submit(carry_out, name, item, pure=False, **homes(item))
-                for item in islice(left, count)
+                future
+                for worker, share in shares.items()
+                for future in self.client.map(
+                    carry_out,
+                    [name] * len(share),
+                    share,
+                    pure=False,
+                    workers=worker,
+                    allow_other_workers=worker is not None,
+                )
             ]
 
-        waiting = as_completed(sent(AHEAD), loop=self.client.loop, with_results=True)
+        waiting, done = as_completed(sent(AHEAD), loop=self.client.loop, with_results=True), 0
         try:
             for future, result in waiting:
                 if isinstance(result, CancelledError):
@@ -76,7 +90,9 @@ class Session:
                 # What is released is forgotten: a worker that dies takes no result with it that somebody needs.
                 future.release()
                 yield result
-                waiting.update(sent(1))
+                done += 1
+                if done % REFILL == 0:
+                    waiting.update(sent(REFILL))
         except KilledWorker as error:
             raise EngineError(
                 "one tile has ended worker after worker",
@@ -93,8 +109,8 @@ class Session:
             self.client.unregister_worker_plugin(name)
         self._carried.clear()
 
-    def _homes(self, work: Callable, items: Sequence[Any]) -> Callable[[Any], dict[str, Any]]:
-        """Options that say who does an item: those of one group go to one worker, which keeps what they share.
+    def _homes(self, work: Callable, items: Sequence[Any]) -> Callable[[Any], str | None]:
+        """Who does an item: those of one group go to one worker, which keeps what they share; None for anybody.
 
         It is but a wish: a worker without work takes what waits for another, and what waited for one that died goes
         to the rest.
@@ -103,10 +119,10 @@ class Session:
         group = getattr(work, "group", None)
         # As few groups as workers would leave some without work for long; and workers may be yet to come.
         if group is None or not workers or len({group(item) for item in items[:AHEAD]}) < 2 * len(workers):
-            return lambda _: {}
+            return lambda _: None
         # There and back again, so that groups that grow are shared out evenly.
         turn = [*workers, *reversed(workers)]
-        return lambda item: {"workers": turn[group(item) % len(turn)], "allow_other_workers": True}
+        return lambda item: turn[group(item) % len(turn)]
 
     def _carry(self, work: Callable) -> str:
         for name, carried in self._carried.items():
