@@ -214,6 +214,13 @@ def test_items_of_a_group_stay_with_one_worker(client):
     assert len(set.union(*workers.values())) == 2
 
 
+@pytest.mark.parametrize("count", [0, 1, 5, 6, 7, 8, 50])
+def test_more_items_than_the_scheduler_gets_at_once(client, monkeypatch, count):
+    monkeypatch.setattr("tangentkit.compute.dask_work.AHEAD", 6)
+    monkeypatch.setattr("tangentkit.compute.dask_work.REFILL", 4)
+    assert sorted(Dask(client).map(lambda item: item + 1, range(count))) == list(range(1, count + 1))
+
+
 def test_a_worker_without_work_takes_from_a_long_group(client):
     items = [(group, k) for group, length in enumerate((1, 60, 1, 1)) for k in range(length)]
     done = list(Dask(client).map(Grouped(), items))

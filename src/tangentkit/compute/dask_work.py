@@ -14,7 +14,7 @@ from tangentkit.core.memory import DEFAULT_SHARE
 
 AHEAD = 2048
 """Items that wait in the scheduler: enough for a thousand workers, few enough for any scheduler."""
-REFILL = 256
+REFILL = AHEAD // 8
 """Items that are sent when as many are done."""
 
 
