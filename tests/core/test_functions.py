@@ -174,6 +174,20 @@ def test_what_the_module_holds_already_is_not_swapped_again():
     assert f.held(leaves, weight) is leaves["weight"]  # nothing held: swapped for the time of the work
 
 
+def test_after_a_write_to_buffers_the_snapshot_comes_back():
+    model = nn.BatchNorm1d(2).eval()
+    f = snapshot(model)
+
+    def look() -> tuple[float, float, float]:
+        first = f.held(f.params, lambda: model.running_mean.add_(1)[0].item())
+        second = f.held(f.params, lambda: model.running_mean.add_(1)[0].item())
+        third = f.held(f.params, lambda: model.running_mean.add_(1)[0].item())
+        return first, second, third
+
+    assert f.within(f.params, look) == (1, 1, 1)
+    assert not model.running_mean.any()
+
+
 def test_threads_that_share_a_module_leave_it_as_it_was():
     model = nn.Sequential(nn.Linear(3, 50), nn.Tanh(), nn.Linear(50, 2))
     own = {id(p) for p in model.parameters()}

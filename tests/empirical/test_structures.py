@@ -126,6 +126,27 @@ def test_checkpointed_blocks_after_training():
     assert gap(kernel(x), before) <= 1e-10
 
 
+def test_checkpointed_blocks_that_write_to_buffers():
+    """Every recomputation must find the buffers as the first pass found them."""
+
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 5), nn.Linear(5, 3)
+            self.register_buffer("count", torch.zeros(()))
+
+        def block(self, h):
+            self.count += 1
+            return torch.tanh(self.count * self.a(h))
+
+        def forward(self, x):
+            return self.b(checkpoint(self.block, x, use_reentrant=False))
+
+    model, x = Counting().double(), torch.randn(6, 4).double()
+    clean = Formula(lambda m, x: m.b(torch.tanh(m.a(x))), a=model.a, b=model.b)
+    assert gap(TangentKernel(model)(x), truth(clean, x)) <= 1e-10
+
+
 def test_models_that_change_their_input():
     class Doubling(nn.Module):
         def __init__(self):

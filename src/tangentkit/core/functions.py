@@ -20,8 +20,9 @@ TURN = RLock()
 """Held while a model runs: its parameters and modes, and flags of torch, are swapped for the time of a call.
 One thread at a time, or the last to put them back would leave the module changed."""
 _HELD = local()
-"""Of each thread, `by`: the function whose module is swapped at the moment, innermost of nested calls, and the
-parameters that it holds."""
+"""Of each thread, `by`: the function whose module is swapped at the moment, innermost of nested calls, with the
+parameters and buffers that the module holds."""
+NOBODY: tuple[None, dict, dict] = (None, {}, {})
 
 
 def call(module: nn.Module, batch: Batch) -> Tensor:
@@ -76,7 +77,7 @@ class ModelFunction:
             _modes(self.module, self.modes),
             _plain_attention(),
             _plain_recurrence(self.module),
-            _held(self, params),
+            _held(self, params, buffers),
         ):
             return torch.func.functional_call(_Stage(self.module), state, (work,))
 
@@ -88,9 +89,13 @@ class ModelFunction:
         return work() if self._is_held(params) else self.within(params, work)
 
     def _is_held(self, params: dict[str, Tensor]) -> bool:
-        """Whether this thread has put these parameters into the module."""
-        function, present = getattr(_HELD, "by", (None, {}))
-        return function is self and all(_same(present[name], p) for name, p in params.items())
+        """Whether this thread has put these parameters into the module, and nothing wrote to buffers since."""
+        function, present, buffers = getattr(_HELD, "by", NOBODY)
+        return (
+            function is self
+            and all(_same(present[name], p) for name, p in params.items())
+            and not any(buffer._version for buffer in buffers.values())  # they came as fresh copies
+        )
 
     @property
     def dtype(self) -> torch.dtype:
@@ -253,9 +258,9 @@ class _Stage(nn.Module):
 
 
 @contextmanager
-def _held(function: ModelFunction, params: dict[str, Tensor]) -> Iterator[None]:
-    before = getattr(_HELD, "by", (None, {}))
-    _HELD.by = function, params
+def _held(function: ModelFunction, params: dict[str, Tensor], buffers: dict[str, Tensor]) -> Iterator[None]:
+    before = getattr(_HELD, "by", NOBODY)
+    _HELD.by = function, params, buffers
     try:
         yield
     finally:
