@@ -22,7 +22,7 @@ One thread at a time, or the last to put them back would leave the module change
 _HELD = local()
 """Of each thread, `by`: the function whose module is swapped at the moment, innermost of nested calls, with the
 parameters and buffers that the module holds."""
-NOBODY: tuple[None, dict, dict] = (None, {}, {})
+_NOBODY: tuple[None, dict, dict] = (None, {}, {})
 
 
 def call(module: nn.Module, batch: Batch) -> Tensor:
@@ -89,13 +89,13 @@ class ModelFunction:
         return work() if self._is_held(params) else self.within(params, work)
 
     def _is_held(self, params: dict[str, Tensor]) -> bool:
-        """Whether this thread has put these parameters into the module, and nothing wrote to buffers since."""
-        function, present, buffers = getattr(_HELD, "by", NOBODY)
-        return (
-            function is self
-            and all(_same(present[name], p) for name, p in params.items())
-            and not any(buffer._version for buffer in buffers.values())  # they came as fresh copies
-        )
+        """Whether this thread has put these parameters into the module, and nothing has changed buffers since."""
+        function, present, buffers = getattr(_HELD, "by", _NOBODY)
+        if function is not self or not all(_same(present[name], p) for name, p in params.items()):
+            return False
+        # Buffers came as fresh copies: one that was written to has a version, and another may stand in its place.
+        standing = dict(self.module.named_buffers()) if buffers else {}
+        return all(standing.get(name) is b and b._version == 0 for name, b in buffers.items())
 
     @property
     def dtype(self) -> torch.dtype:
@@ -259,7 +259,7 @@ class _Stage(nn.Module):
 
 @contextmanager
 def _held(function: ModelFunction, params: dict[str, Tensor], buffers: dict[str, Tensor]) -> Iterator[None]:
-    before = getattr(_HELD, "by", NOBODY)
+    before = getattr(_HELD, "by", _NOBODY)
     _HELD.by = function, params, buffers
     try:
         yield
