@@ -43,7 +43,7 @@ def section(record: dict) -> str:
         "",
         "*Recipe* is what people write by hand: `vmap(grad)` in chunks of samples (4 to 64, by the model)",
         "and one matrix product for each output. The FLOP limit is our counted FLOPs over the rate of a large matrix",
-        f"product on this machine, {rate / 1e9:.0f} GFLOP/s.",
+        f"product on this machine, {rate / 1e9:.0f} GFLOP/s. In italics: the ratios of single rounds.",
         "",
         head,
         "|---" * (3 + len(CONTENDERS)) + "|",
@@ -55,7 +55,8 @@ def section(record: dict) -> str:
             found = row.get(contender)
             key = (row["workload"], row["n"], row["outputs"])
             target, share = (goals.get(key, {}).get(contender) for goals in (TARGETS, LEAN))
-            cells.append("" if found is None else _against(found, row["ours"], target, share))
+            against = "" if found is None else _against(found, row["ours"], target, share)
+            cells.append(against + _rounds(row, contender))
         lines.append("| " + " | ".join(cells) + " |")
     if record.get("note"):
         lines += ["", record["note"]]
@@ -94,6 +95,13 @@ def _against(found: dict | str, ours: dict, target: float | None, share: float |
     goal = "" if target is None else f" → {target}x {_judged(ratio >= target)}"
     lean = "" if share is None else f"; {memory:.0%} of its memory → {share:.0%} {_judged(memory <= share)}"
     return f"{_cell(found)} ({ratio:.1f}x{goal}{lean})"
+
+
+def _rounds(row: dict, contender: str) -> str:
+    """How the ratio differed from round to round."""
+    both = [times for times in row.get("rounds", []) if "ours" in times and contender in times]
+    ratios = [times[contender] / times["ours"] for times in both]
+    return f" *{min(ratios):.1f} to {max(ratios):.1f}x*" if len(ratios) > 1 else ""
 
 
 def _judged(reached: bool) -> str:
