@@ -70,6 +70,16 @@ def test_not_while_anything_looks_at_it(view):
     assert empty(LIKE, floats(LARGE)).data_ptr() == place
 
 
+def test_zeros_are_zeros_where_something_else_was():
+    with reused():
+        used = empty(torch.ones(1), LARGE).fill_(7)
+        place = used.data_ptr()
+        del used
+        found = zeros(torch.ones(1), LARGE)
+        assert found.data_ptr() == place
+        assert not found.any()
+
+
 def test_a_block_serves_what_it_fits():
     first = empty(LIKE, floats(5 * LARGE))
     place = first.data_ptr()

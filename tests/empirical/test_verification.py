@@ -78,6 +78,32 @@ def test_a_wrong_rule_is_caught_and_replaced_by_the_generic_route(name, wrong, m
     assert all(row.note for row in weights)
 
 
+class Casting(nn.Module):
+    """Normalizes in single precision, as language models in half precision do."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 3)
+
+    def forward(self, x):
+        h = self.first(x).float()
+        return self.last((h / (1 + h.square().mean(1, keepdim=True))).to(x.dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    "make", [lambda: nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 3)), Casting]
+)
+def test_half_precision_does_not_hide_a_wrong_rule_behind_its_rounding(make, dtype, monkeypatch, forgetful):
+    torch.manual_seed(0)
+    model, x = make().to(dtype), torch.randn(6, 4).to(dtype)
+    assert not any(row.route.startswith("fallback") for row in TangentKernel(model).plan(x).rows)
+    monkeypatch.setitem(rules.RULES, "AddmmBackward0", scaled)
+    rows = TangentKernel(model).plan(x).rows
+    assert all(row.route.startswith("fallback") for row in rows)
+    assert all("disagrees" in row.note for row in rows)
+
+
 def test_a_wrong_rule_is_caught_although_the_model_was_right_before(monkeypatch):
     case = CASES["mlp"]
     x, _ = case.batches()

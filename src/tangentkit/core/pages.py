@@ -3,7 +3,7 @@
 The first touch of fresh memory costs as much as the arithmetic on it: 100 MB take 40 ms in pages of 4 kB and 7 ms in
 huge ones (300 ms in a virtual machine whose host took the pages back). numpy asks the system for huge pages, torch
 does not; so large tensors on the CPU are allocated by numpy. And what one tile lets go, the next one needs again: its
-blocks wait for that instead of going back to the system.
+blocks wait for that instead of going back to the system. So do those of kernels that the caller has let go.
 """
 
 import math
@@ -35,9 +35,7 @@ def zeros(like: Tensor, *shape: int) -> Tensor:
         tensor([[0., 0., 0.],
                 [0., 0., 0.]])
     """
-    if not _is_large(like, shape):
-        return like.new_zeros(shape)
-    return _tensor(_aligned(np.zeros(_bytes(like, shape) + LINE, np.uint8)), like, shape)
+    return empty(like, *shape).zero_()
 
 
 def empty(like: Tensor, *shape: int) -> Tensor:

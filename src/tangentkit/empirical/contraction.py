@@ -107,10 +107,7 @@ def _add_head(tile: Tile, layer: Layer, gx: Tensor, gy: Tensor) -> None:
     for head, outer in enumerate(gx @ gy.mT):
         alone = torch.equal(outer, outer.diag().diag())
         for i, j in tile.panels(tile.x.n, tile.y.n, row_block(tile.x.n)):
-            inner = ax[i, head] @ ay[j, head].T
-            for name, factor in ((layer.weight, inner), (layer.bias, torch.ones_like(inner))):
-                if name is None:
-                    continue
+            for name, factor in _factors(tile, layer, ax[i, head] @ ay[j, head].T).items():
                 total = (
                     tile.sums[name][_entries(i, r), _entries(j, r)]
                     .unflatten(1, (-1, r))
@@ -130,18 +127,21 @@ def _add_pairs(
     (n, m), (rows, columns) = (s.stop - s.start for s in block), (_entries(s, copies) for s in block)
     outer = outer.view(n, copies, -1, m, copies, outer.shape[1] // (m * copies))
     inner = inner.view(n, 1, -1, m, 1, outer.shape[5])
-    parts = {layer.weight: inner} if layer.bias is None else {layer.weight: inner, layer.bias: None}
-    if layer.bias is not None and tile.sums[layer.bias] is tile.sums[layer.weight]:
-        # Both go to one sum: one pass over it will do.
-        parts = {layer.weight: inner + 1}
-    for name, factor in parts.items():
+    for name, factor in _factors(tile, layer, inner).items():
         total = tile.sums[name][rows, columns].unflatten(1, (m, copies)).unflatten(0, (n, copies))
-        if factor is None:
-            total += outer.sum((2, 5))
-        elif outer.shape[2] == outer.shape[5] == 1:
+        if outer.shape[2] == outer.shape[5] == 1:
             total.addcmul_(outer[:, :, 0, :, :, 0], factor[:, :, 0, :, :, 0])
         else:
             total += (outer * factor).sum((2, 5))
+
+
+def _factors(tile: Tile, layer: Layer, inner: Tensor) -> dict[str, Tensor]:
+    """What outer products are multiplied by: the Gram of the inputs for a weight, one for its bias."""
+    if layer.bias is None:
+        return {layer.weight: inner}
+    if tile.sums[layer.bias] is tile.sums[layer.weight]:
+        return {layer.weight: inner + 1}  # one pass over the sum will do
+    return {layer.weight: inner, layer.bias: inner.new_ones(()).expand_as(inner)}
 
 
 def _pair_rows(g: Tensor, full: bool) -> Tensor:

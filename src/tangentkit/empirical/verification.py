@@ -7,6 +7,9 @@ generic route. The verdict is remembered for the structure of the model.
 Samples may say nothing (a closed gate, dead units), and where tokens and samples are flattened together their order
 may be a guess. Such parameters stay unproven, and are compared on the real batches until one says something: with
 random weights w_i, the sum Σ_i w_i ∇(v · f(x_i)) of per-sample gradients must be what autograd gives for it.
+
+Half precision rounds by percents and would let a rule pass that is wrong by as much: its rules are also compared in a
+copy of the model in single precision.
 """
 
 from dataclasses import dataclass, replace
@@ -17,12 +20,12 @@ from torch import Tensor
 from tangentkit.core.batches import Batch, describe, take
 from tangentkit.core.functions import ModelFunction
 from tangentkit.core.seeds import Key
-from tangentkit.empirical.company import check_company, distinct, spread
+from tangentkit.empirical.company import HALVES, check_company, distinct, in_single_precision, spread
 from tangentkit.empirical.generic import loop_gradients, vmap_gradients
 from tangentkit.empirical.recording import AnotherGraphError, Recording, record
 from tangentkit.empirical.rules import RULES, Matrix
 from tangentkit.empirical.side import Side, layer_indices, layer_inputs, lookup_gradients, matrix_gradients
-from tangentkit.empirical.structure import Layer, Structure
+from tangentkit.empirical.structure import Layer, Structure, learn_structure
 
 BATCH = 5
 """Another size than the passes that the structure was learned from."""
@@ -67,6 +70,8 @@ def verified(function: ModelFunction, batch: Batch, structure: Structure) -> Str
     if verdict is None:
         trial = spread(batch, BATCH)
         verdict = _verify(function, trial, structure)
+        if function.dtype in HALVES:
+            verdict = replace(verdict, wrong=_wrong_in_single(function, trial, structure) | verdict.wrong)
         # What repeated samples let pass is proven of nothing.
         if distinct(trial) < BATCH:
             verdict = replace(verdict, silent=frozenset(structure.names()))
@@ -101,6 +106,19 @@ def _verify(function: ModelFunction, trial: Batch, structure: Structure) -> Verd
     generic = [*wrong, *structure.generic]
     silent = frozenset(name for name in structure.names() if not truth[name].diagonal().max() > 0)
     return Verdict(wrong, silent, _vmap_agrees(function, generic, checked, directions, scale))
+
+
+def _wrong_in_single(function: ModelFunction, trial: Batch, structure: Structure) -> dict[str, str]:
+    """Parameters whose rules disagree with autograd in single precision -> how.
+
+    Its graph may be another (there is no cast where nothing is to be cast), so its structure is learned anew.
+    """
+
+    def wrong(model: ModelFunction, samples: Batch) -> dict[str, str]:
+        verdict = _verify(model, samples, learn_structure(model, samples))
+        return {name: how for name, how in verdict.wrong.items() if name in structure.names()}
+
+    return in_single_precision(function, trial, wrong, otherwise=dict)
 
 
 def _directions(outputs: Tensor) -> Tensor:
