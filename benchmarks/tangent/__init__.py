@@ -32,8 +32,8 @@ WORK = [
 def measure(quick: bool, console: Console) -> Iterator[dict]:
     """Records that grow round by round.
 
-    Contenders take turns, for the machine's rate changes by the minute, and rounds go over all rows, for it changes by
-    the hour, too. Each contender keeps its best; the times of single rounds are kept beside it.
+    Contenders take turns, for the machine's rate changes by the minute, and rounds go over all rows, for it changes
+    by the hour, too. Each contender keeps its best; the times of single rounds are kept beside it.
     """
     work = [row for row in WORK if not (quick and row[-1])]
     record = {"rate": gemm_rate(), "rows": [], "growth": measure_growth(console)}
