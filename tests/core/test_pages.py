@@ -1,6 +1,10 @@
 """Large and small tensors alike are what was asked for; their memory is used again, but never too early."""
 
 import gc
+import os
+import platform
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -80,11 +84,10 @@ def test_zeros_are_zeros_where_something_else_was():
         assert not found.any()
 
 
-def test_a_block_serves_what_it_fits():
+def test_a_block_serves_what_it_fits(blocks):
     first = empty(LIKE, floats(5 * LARGE))
-    place = first.data_ptr()
     del first
-    assert empty(LIKE, floats(LARGE)).data_ptr() != place  # much smaller
+    assert blocks.take(LARGE).nbytes == LARGE  # much smaller: one of its own
     first = empty(LIKE, floats(5 * LARGE))
     place = first.data_ptr()
     del first
@@ -137,3 +140,27 @@ def test_threads_never_share_a_block():
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(work, range(4)))
+
+
+MAPPED = """
+import ctypes, torch
+from tangentkit.core.pages import reused
+
+class Info(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in
+                "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost".split()]
+
+mallinfo = ctypes.CDLL(None).mallinfo2
+mallinfo.restype = Info
+with reused():
+    before = mallinfo().hblkhd
+    tensor = torch.empty(31 * 2**20, dtype=torch.uint8)
+    print(mallinfo().hblkhd - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver() < ("glibc", "2.33"), reason="asks glibc about its heap")
+def test_freed_tensors_of_torch_are_kept_for_the_next():
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
+    mapped = subprocess.check_output([sys.executable, "-c", MAPPED], env=clean, text=True)
+    assert int(mapped) == 0  # not straight from the system, to go back to it when it is freed

@@ -10,6 +10,7 @@ import math
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from threading import Lock
 from weakref import finalize
 
@@ -58,8 +59,19 @@ def empty(like: Tensor, *shape: int) -> Tensor:
 @contextmanager
 def reused() -> Iterator[None]:
     """For the time of a call that makes the same tensors again and again, all blocks that it lets go may wait."""
+    _keep_freed()
     with _BLOCKS.busy():
         yield
+
+
+@cache
+def _keep_freed() -> None:
+    """Makes glibc keep the freed memory of torch's own tensors, too, up to 64 MB of it.
+
+    Its rule is to keep twice the largest block that was mapped and freed, of 32 MB at most: here is one, which nobody
+    touches. A threshold that somebody chose, and other allocators, are not moved by it.
+    """
+    torch.empty(2**25 - 2**16, dtype=torch.uint8)
 
 
 class _Blocks:

@@ -13,6 +13,7 @@ from tangentkit.core.functions import ModelFunction
 from tangentkit.empirical.batching import Footprint, footprint
 from tangentkit.empirical.company import distinct, keeps_apart, spread
 from tangentkit.empirical.costs import Size, size_of
+from tangentkit.empirical.counting import pass_flops
 from tangentkit.empirical.recording import AnotherGraphError, Recording, record
 from tangentkit.empirical.structure import Structure, learn_structure
 from tangentkit.empirical.verification import BATCH, prove, verified
@@ -44,11 +45,8 @@ class Known:
     """Samples of the largest batch that was seen to keep them apart."""
     latency: float
     """Seconds of a pass of two samples: what a pass takes, however small."""
-
-    @property
-    def pass_flops(self) -> float:
-        """FLOPs of one pass of one sample through the layers with weights."""
-        return sum(2.0 * z.h * z.s * z.p * z.q for z in self.sizes.values())
+    flops: tuple[float, float]
+    """Of one sample in a forward and in a backward pass."""
 
 
 class Knowledge:
@@ -126,4 +124,5 @@ class Knowledge:
             foot = footprint(recording, sizes, generic)
         except AnotherGraphError:
             foot = Footprint(0, generic * item, generic * item, generic * item)
-        return Known(structure, outputs, sizes, foot, company, latency)
+        flops = pass_flops(function, trial, structure, generic)
+        return Known(structure, outputs, sizes, foot, company, latency, flops)

@@ -102,7 +102,7 @@ def make_plan(function: ModelFunction, known: Known, work: Work, budget: int) ->
     forward, backward = size.passes(work)
     return Plan(
         rows=tuple(rows[name] for name in function.params),
-        passes=known.pass_flops * (forward + work.r * backward),
+        passes=known.flops[0] * forward + known.flops[1] * work.r * backward,
         batching=size,
         budget=budget,
         rate=measured_rate(like),
