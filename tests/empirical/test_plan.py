@@ -1,5 +1,7 @@
 """The plan: before any work, per parameter and in all."""
 
+import subprocess
+import sys
 import time
 
 import pytest
@@ -197,3 +199,11 @@ def test_small_budgets_cost_more_passes():
     assert small.batching.samples < large.batching.samples == len(x)
     assert small.passes > 1.4 * large.passes
     assert small.flops > large.flops
+
+
+def test_the_compiler_of_torch_is_not_imported_to_count():
+    code = (
+        "import sys, torch, tangentkit as tk; tk.TangentKernel(torch.nn.Linear(3, 2)).plan(torch.randn(4, 3)); "
+        "sys.exit('torch._dynamo' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

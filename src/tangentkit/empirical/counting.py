@@ -46,6 +46,10 @@ class _Counter(TorchDispatchMode):
         super().__init__()
         self.flops = 0.0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise torch imports its compiler, which takes a second
+
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         out = func(*args, **(kwargs or {}))
         count = flop_registry.get(func._overloadpacket)
