@@ -104,6 +104,17 @@ def test_half_precision_does_not_hide_a_wrong_rule_behind_its_rounding(make, dty
     assert all("disagrees" in row.note for row in rows)
 
 
+def test_vmap_is_tried_where_only_single_precision_shows_a_wrong_rule(monkeypatch, forgetful):
+    model, x = nn.Linear(4, 3).bfloat16(), torch.randn(6, 4).bfloat16()
+    monkeypatch.setitem(rules.RULES, "AddmmBackward0", scaled)
+    assert {row.route for row in TangentKernel(model).plan(x).rows} == {"fallback (vmap)"}
+    verification._verdicts.clear()
+    right = verification.vmap_gradients
+    wrong = lambda *args: {name: 2 * g for name, g in right(*args).items()}  # noqa: E731
+    monkeypatch.setattr(verification, "vmap_gradients", wrong)
+    assert {row.route for row in TangentKernel(model).plan(x).rows} == {"fallback (loop)"}
+
+
 def test_a_wrong_rule_is_caught_although_the_model_was_right_before(monkeypatch):
     case = CASES["mlp"]
     x, _ = case.batches()

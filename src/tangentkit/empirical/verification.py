@@ -71,7 +71,7 @@ def verified(function: ModelFunction, batch: Batch, structure: Structure) -> Str
         trial = spread(batch, BATCH)
         verdict = _verify(function, trial, structure)
         if function.dtype in HALVES:
-            verdict = replace(verdict, wrong=_wrong_in_single(function, trial, structure) | verdict.wrong)
+            verdict = _also_in_single(function, trial, structure, verdict)
         # What repeated samples let pass is proven of nothing.
         if distinct(trial) < BATCH:
             verdict = replace(verdict, silent=frozenset(structure.names()))
@@ -108,17 +108,18 @@ def _verify(function: ModelFunction, trial: Batch, structure: Structure) -> Verd
     return Verdict(wrong, silent, _vmap_agrees(function, generic, checked, directions, scale))
 
 
-def _wrong_in_single(function: ModelFunction, trial: Batch, structure: Structure) -> dict[str, str]:
-    """Parameters whose rules disagree with autograd in single precision -> how.
+def _also_in_single(function: ModelFunction, trial: Batch, structure: Structure, verdict: Verdict) -> Verdict:
+    """A verdict together with what a copy of the model in single precision says.
 
     Its graph may be another (there is no cast where nothing is to be cast), so its structure is learned anew.
     """
 
-    def wrong(model: ModelFunction, samples: Batch) -> dict[str, str]:
-        verdict = _verify(model, samples, learn_structure(model, samples))
-        return {name: how for name, how in verdict.wrong.items() if name in structure.names()}
+    def both(model: ModelFunction, samples: Batch) -> Verdict:
+        single = _verify(model, samples, learn_structure(model, samples))
+        wrong = {name: how for name, how in single.wrong.items() if name in structure.names()}
+        return replace(verdict, wrong=wrong | verdict.wrong, vmap=verdict.vmap and single.vmap)
 
-    return in_single_precision(function, trial, wrong, otherwise=dict)
+    return in_single_precision(function, trial, both, otherwise=lambda: verdict)
 
 
 def _directions(outputs: Tensor) -> Tensor:
