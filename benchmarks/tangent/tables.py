@@ -18,12 +18,13 @@ REASONS = """### What stands between us and the limit
 
 Goals marked as not reached are open. From profiles of single calls:
 
-- MLP: 63 % are matrix products; the rest is the copy that joins ten directions (15 %) and the ReLU's backward (8 %).
+- MLP, trace: 75 % are matrix products, a third of them backward passes; the rest is the ReLU's backward (4 %), the
+  copy that joins ten directions (2 %) and Python.
 - LeNet, trace: backward passes 36 % (convolution, ReLU and pooling over ten outputs, bound by memory), symmetric
   products 19 % at 135 GFLOP/s, gradients of convolutions 18 % at 60 to 95 GFLOP/s (products of 60 x 784 x 25 and of
   160 x 100 x 150 are too thin for more), forward passes 10 %, stacking directions 5 %. The second core waits a third
-  of the time: for Python (8 %), for operations too small to share, for the slower half of others. The symmetric
-  product of BLAS is as fast as our panels.
+  of the time: for Python (8 %), for operations too small to share, for the slower half of others; but two processes
+  of one thread each, with half of the samples, take as long. The symmetric product of BLAS is as fast as our panels.
 - ResNet-18, trace: backward convolutions 33 % at 125 GFLOP/s, building gradients 29 % at 143 GFLOP/s, products of 64
   rows 13 %, unfolding patches 9 %. Channels last makes the backward passes 10 % faster, no more, and a model that
   says `view` after a convolution would not run: not taken. Batched backward passes (`is_grads_batched`) were slower
