@@ -156,7 +156,9 @@ def test_training_the_model_later_does_not_change_a_kernel(tangent_store):
     kernel = tangent(net)
     with torch.no_grad():
         net.first.weight.zero_()
+    before = contents(tangent_store)
     gram(kernel, samples(), store=tangent_store)
+    assert contents(tangent_store) == before
 
 
 def test_a_kernel_that_cannot_say_what_it_is_has_no_store(tmp_path):
