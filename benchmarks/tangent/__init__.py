@@ -15,13 +15,13 @@ from tangentkit import TangentKernel
 FIGURES = Path(__file__).resolve().parent.parent.parent / "docs" / "figures"
 WORK = [
     # workload, samples, outputs, repeats in a process, rounds of processes, contenders, whether it takes minutes
-    ("mlp", 512, "trace", 25, 2, ("ours", "recipe", "neural-tangents"), False),
+    ("mlp", 512, "trace", 25, 3, ("ours", "recipe", "neural-tangents"), False),
     ("mlp", 512, "pseudo", 25, 2, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
     ("mlp", 128, "full", 25, 1, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
     ("mlp", 512, "full", 7, 3, ("ours", "neural-tangents", "nngeometry"), False),
-    ("lenet", 512, "trace", 9, 4, ("ours", "recipe", "neural-tangents"), False),
+    ("lenet", 512, "trace", 9, 8, ("ours", "recipe", "neural-tangents"), False),
     ("lenet", 512, "pseudo", 15, 2, ("ours", "recipe", "neural-tangents", "nngeometry"), False),
-    ("lenet", 512, "full", 3, 2, ("ours", "recipe", "neural-tangents"), False),
+    ("lenet", 512, "full", 5, 3, ("ours", "recipe", "neural-tangents"), False),
     ("transformer", 64, "trace", 7, 2, ("ours", "recipe"), False),
     ("resnet18", 64, "pseudo", 3, 1, ("ours", "recipe", "neural-tangents"), True),
     ("resnet18", 64, "trace", 2, 1, ("ours", "recipe", "neural-tangents"), True),

@@ -20,6 +20,8 @@ Goals marked as not reached are open. From profiles of single calls:
 
 - MLP, trace: 75 % are matrix products, a third of them backward passes; the rest is the ReLU's backward (4 %), the
   copy that joins ten directions (2 %) and Python.
+- MLP, full, N = 128: matrix products are half of it; the rest is several hundred small operations and views, which
+  Python starts one by one.
 - LeNet, trace: backward passes 36 % (convolution, ReLU and pooling over ten outputs, bound by memory), symmetric
   products 19 % at 135 GFLOP/s, gradients of convolutions 18 % at 60 to 95 GFLOP/s (products of 60 x 784 x 25 and of
   160 x 100 x 150 are too thin for more), forward passes 10 %, stacking directions 5 %. The second core waits a third
