@@ -12,6 +12,7 @@ from tangentkit import reference
 from tangentkit.core import BudgetError, ModelError
 from tangentkit.core.batches import take
 from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
+from tangentkit.empirical.activations import TOGETHER
 
 
 def seen(model, layers, x, *, inputs=False, forward=None):
@@ -222,8 +223,9 @@ def test_pieces_do_not_matter(kind, samples):
         return model(x)
 
     model = network()
-    # A sample is 4 numbers and leaves 24 behind; four pieces are counted.
-    whole, pieces = kind(model), kind(model, forward=forward, memory=4 * (28 * 8 + 1) * samples)
+    # A sample is 4 numbers and leaves 24 behind.
+    memory = TOGETHER * (28 * 8 + 1) * samples
+    whole, pieces = kind(model), kind(model, forward=forward, memory=memory)
     assert gap(pieces(X, Y), whole(X, Y)) <= 1e-12
     sizes.clear()
     assert gap(pieces(X), whole(X)) <= 1e-12
