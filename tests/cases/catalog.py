@@ -11,6 +11,7 @@ from cases import (
     norms,
     parametrizations,
     perceptrons,
+    pooling,
     positions,
     recurrence,
     routing,
@@ -22,6 +23,7 @@ from cases.case import Case
 FAMILIES = (
     perceptrons,
     convolutions,
+    pooling,
     positions,
     sharing,
     tables,

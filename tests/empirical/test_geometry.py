@@ -109,6 +109,6 @@ def test_passes_of_unequal_size(directions, monkeypatch):
         return found.get("gradient") or next(iter(found.values()))
 
     monkeypatch.setattr(engine, "batching", lambda _foot, work, *_: Batching(work.n, directions, 3))
-    monkeypatch.setattr(engine, "cheapest", written)
+    monkeypatch.setattr(costs, "cheapest", written)
     model = Formula(lambda m, x: m.b(m.a(x)).flatten(2).sum(2), a=nn.Conv2d(1, 2, 2), b=nn.Conv2d(2, 2, 2))
     assert agrees(model, torch.randn(7, 1, 5, 5).double(), torch.randn(4, 1, 5, 5).double(), "trace")

@@ -48,18 +48,17 @@ def force(monkeypatch, route):
         {"matrix": costs._matrix_costs, "lookup": costs._lookup_costs, "tied": costs._tied_costs},
     )
 
+    cheapest = costs.cheapest
+
     def chosen(layer, size, work, item):
         options = (
-            real[layer.kind](size, work, item)
-            if layer.kind in real
-            else [costs.cheapest(layer, size, work, item)]
+            real[layer.kind](size, work, item) if layer.kind in real else [cheapest(layer, size, work, item)]
         )
         cost = next((c for c in options if c.route in route), options[0])
         taken.add(cost.route)
         return cost
 
-    for user in (engine, plan):
-        monkeypatch.setattr(user, "cheapest", chosen)
+    monkeypatch.setattr(costs, "cheapest", chosen)
     return taken
 
 

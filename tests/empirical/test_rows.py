@@ -21,9 +21,9 @@ def passes(monkeypatch):
     """Samples that went backward, in every direction."""
     counted, real = [], Recording.backward
 
-    def backward(self, directions):
+    def backward(self, directions, *layers):
         counted.append(self.n * len(directions))
-        return real(self, directions)
+        return real(self, directions, *layers)
 
     monkeypatch.setattr(Recording, "backward", backward)
     return counted

@@ -11,6 +11,7 @@ from tangentkit.core.memory import format_bytes
 from tangentkit.empirical.blocks import Blocks, even
 from tangentkit.empirical.costs import Size, Work
 from tangentkit.empirical.recording import Recording
+from tangentkit.empirical.structure import Layer
 
 GROUP_BYTES = 2**28
 """Gradients that are always worth keeping at once."""
@@ -60,7 +61,7 @@ class Batching:
         return work.n + right, (work.n if self.directions == work.r else left) + right
 
 
-def footprint(recording: Recording, sizes: dict[str, Size], generic: int) -> Footprint:
+def footprint(recording: Recording, sizes: dict[Layer, Size], generic: int) -> Footprint:
     """The bytes of a sample, from a small recording; `generic` counts parameters of the generic route."""
     item, n = recording.outputs.element_size(), recording.n
     own = {p.untyped_storage().data_ptr() for p in recording.parameters.values()}
@@ -71,17 +72,20 @@ def footprint(recording: Recording, sizes: dict[str, Size], generic: int) -> Foo
                 storage = value.untyped_storage()
                 if storage.data_ptr() not in own:
                     saved[storage.data_ptr()] = storage.nbytes()
-    outgoing = sum(math.prod(recording.graph.shapes(i)[0]) for i in recording.edges)
     layers = recording.structure.layers
+    nodes = {use.node for layer in layers for use in (*layer.uses, *layer.bias_uses)}
+    outgoing = sum(math.prod(recording.graph.shapes(i)[0]) for i in nodes)
     assembled = sum(
         recording.parameters[layer.weight].numel() for layer in layers if layer.kind == "assembled"
     )
     biases = sum(recording.parameters[layer.bias].numel() for layer in layers if layer.bias is not None)
-    kept = sum(sizes[layer.weight].kept for layer in layers) + biases + generic
-    forward = sum(saved.values()) / n
+    kept = sum(sizes[layer].kept for layer in layers) + biases + generic
+    # Local derivatives, where a layer is seen from behind its pooling, are as large as the layer's output.
+    local = sum(z.h * z.s * z.q for z in (sizes[layer] for layer in layers if layer.pooled))
+    forward = sum(saved.values()) / n + local * item
     # Gradients that are written down are made of all directions at once; the generic route, too, takes all of them,
     # and keeps its own activations for each.
-    waiting = [sizes[layer.weight] for layer in layers if layer.kind == "matrix"]
+    waiting = [sizes[layer] for layer in layers if layer.kind == "matrix"]
     stacked = sum(z.h * z.s * z.q for z in waiting if z.compact) + generic
     return Footprint(
         forward,

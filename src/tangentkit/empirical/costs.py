@@ -1,5 +1,6 @@
 """What each route of a layer takes, counted in FLOPs and bytes."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
@@ -10,6 +11,8 @@ from tangentkit.empirical.structure import Layer
 
 FLOPS_PER_BYTE = 16
 """Multiply-adds that a core does while one byte comes from memory: what weighs bytes against FLOPs."""
+THROUGH_POOLING = 3
+"""Times that gradients come from memory on their way through a pooling and an activation, and to their place."""
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,8 @@ class Size:
     s: int
     p: int
     q: int
+    summed: int = 0
+    """Products that are summed to make a, where it is seen from behind a pooling."""
 
     @property
     def compact(self) -> bool:
@@ -93,6 +98,10 @@ class Cost:
         return self.flops + FLOPS_PER_BYTE * self.bytes
 
 
+Costs = dict[Layer, tuple[Size, Cost]]
+"""Layer -> its size and the route it takes."""
+
+
 def size_of(recording: Recording, layer: Layer) -> Size:
     """The size of a layer's gradient, from any recording."""
     graph, numel = recording.graph, recording.parameters[layer.weight].numel()
@@ -104,9 +113,27 @@ def size_of(recording: Recording, layer: Layer) -> Size:
         positions += site.indices.shape[1] if isinstance(site, Lookup) else site.inputs(slice(0, 1)).shape[2]  # pyright: ignore
     if isinstance(first, Matrix):
         _, h, _, p = first.inputs(slice(0, 1)).shape
-        return Size(h, positions, p, numel // (h * p))
+        return Size(h, positions, p, numel // (h * p), first.summed)
     rows = graph.shapes(layer.uses[0].source[0])[layer.uses[0].source[1]][0]
     return Size(1, positions, rows, numel // rows)
+
+
+def arrange(layers: Iterable[Layer], sizes: dict[Layer, Size], work: Work, item: int) -> Costs:
+    """The layers to work with, each with its size and cheapest route: as it is, or from behind its pooling."""
+
+    def costs(some: Iterable[Layer]) -> Costs:
+        return {layer: (sizes[layer], cheapest(layer, sizes[layer], work, item)) for layer in some}
+
+    def weight(found: Costs) -> float:
+        return sum(cost.weight for _, cost in found.values())
+
+    chosen: Costs = {}
+    for layer in layers:
+        direct, behind, z = costs([layer]), costs(layer.pooled), sizes[layer]
+        passed = THROUGH_POOLING * item * work.samples * work.r * z.h * z.s * z.q
+        shorter = behind and weight(behind) < weight(direct) + FLOPS_PER_BYTE * passed
+        chosen |= behind if shorter else direct
+    return chosen
 
 
 def routes(layer: Layer, size: Size, work: Work, item: int) -> list[Cost]:
@@ -136,16 +163,17 @@ def in_tiles(layer: Layer, size: Size, tiles: dict[Work, int], route: str, item:
 def _matrix_costs(z: Size, w: Work, item: int) -> list[Cost]:
     pairs = w.n * z.s * w.m * z.s * z.h * w.half(pair_block(w.n, z.s * w.copies))
     columns = z.h * z.q * z.p
+    inputs = 2 * w.samples * z.summed / z.h  # what is summed is the same for all heads
     return [
         Cost(
             "pairwise" if z.s > 1 else "factored",
-            2 * pairs * (z.p + w.products * z.q),
-            item * 3 * pairs * (w.products if w.full else 1),
+            2 * pairs * (z.p + w.products * z.q) + 2 * w.samples * z.summed,
+            item * (3 * pairs * (w.products if w.full else 1) + inputs),
         ),
         Cost(
             "gradient",
-            2 * w.samples * w.r * z.s * columns + _gram_flops(w, columns),
-            item * w.samples * (w.r * columns + 2 * z.h * z.s * z.p),
+            2 * w.samples * (w.r * z.s * columns + z.summed) + _gram_flops(w, columns),
+            item * (w.samples * (w.r * columns + 2 * z.h * z.s * z.p) + inputs),
         ),
     ]
 

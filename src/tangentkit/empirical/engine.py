@@ -12,8 +12,8 @@ from tangentkit.empirical import contraction
 from tangentkit.empirical.batching import Batching, batching, buffer_entries
 from tangentkit.empirical.blocks import Blocks
 from tangentkit.empirical.contraction import Tile
-from tangentkit.empirical.costs import Cost, Work, cheapest
-from tangentkit.empirical.gathering import Costs, Gathered, Passing, gather, is_written
+from tangentkit.empirical.costs import Cost, Costs, Work, arrange
+from tangentkit.empirical.gathering import Gathered, Passing, gather, is_written
 from tangentkit.empirical.generic import generic_gradients
 from tangentkit.empirical.knowledge import Knowledge, Known
 from tangentkit.empirical.outputs import Directions
@@ -78,9 +78,7 @@ class Engine:
 
     def _costs(self, work: Work, size: Batching) -> Costs:
         """The route of every layer, the same for all tiles."""
-        tile = size.tile(work)
-        sizes = {layer: self.known.sizes[layer.weight] for layer in self.known.structure.layers}
-        return {layer: (z, cheapest(layer, z, tile, self._item)) for layer, z in sizes.items()}
+        return arrange(self.known.structure.layers, self.known.sizes, size.tile(work), self._item)
 
     def _pairs(
         self, x: Batch, y: Batch | None, size: Batching, costs: Costs, kept: "Kept"

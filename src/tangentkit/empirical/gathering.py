@@ -16,14 +16,11 @@ from torch import Tensor
 
 from tangentkit.core.pages import empty
 from tangentkit.empirical.blocks import Blocks
-from tangentkit.empirical.costs import Cost, Size
+from tangentkit.empirical.costs import Cost, Costs, Size
 from tangentkit.empirical.recording import Recording
 from tangentkit.empirical.side import Outgoing, Side, layer_indices, layer_inputs, matrix_gradients
 from tangentkit.empirical.structure import Layer
 from tangentkit.linalg.spans import spans
-
-Costs = dict[Layer, tuple[Size, Cost]]
-"""Layer -> its size and the route it takes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,10 +76,10 @@ class Passing:
     generic: dict[str, Tensor]
     """Parameter without a rule -> gradients (n, r, p)."""
 
-    def sides(self) -> Iterator[Side]:
-        """The samples with their gradients, one direction after the other."""
+    def sides(self, layers: Iterable[Layer] | None = None) -> Iterator[Side]:
+        """The samples with the gradients that layers need, one direction after the other."""
         for direction in self.group:
-            yield Side(self.recording, self.recording.backward(direction[None]), {})
+            yield Side(self.recording, self.recording.backward(direction[None], layers), {})
 
 
 def gather(passing: Iterable[Passing], n: int, costs: Costs, *, full: bool, blocks: Blocks) -> Gathered:
@@ -104,7 +101,7 @@ def gather(passing: Iterable[Passing], n: int, costs: Costs, *, full: bool, bloc
         samples = slice(start, start + recording.n)
         if stacks is None or r == 1 or recording.n > stacks.n:  # a single direction may be kept as it came
             stacks = _Rows(recording.n)
-        for k, side in enumerate(some.sides()):
+        for k, side in enumerate(some.sides(costs)):
             for layer, (size, cost) in costs.items():
                 if is_written(layer, size, cost) and layer.kind == "matrix":
                     _keep(side.outgoing(layer), stacks, layer, slice(0, side.n), k, r, "as it comes")
@@ -179,7 +176,7 @@ def _keep(g: Outgoing, rows: _Rows, name: Layer, samples: slice, k: int, r: int,
         rows.tensors[name] = first.unsqueeze(2)
         return
     if order == "as it comes":
-        order = "directions joined" if first.stride(-1) == 1 or s == 1 else "positions last"
+        order = "directions joined" if s == 1 or first.stride(-1) == 1 < q else "positions last"
     shape, back = {
         "positions apart": ((h, r, s, q), (0, 1, 2, 3, 4)),
         "directions joined": ((h, s, r, q), (0, 1, 3, 2, 4)),

@@ -88,8 +88,9 @@ def _latest(recording: Recording) -> Use | None:
     """The use that was run last, of those that are products of matrices."""
     products = [
         use
-        for use, site in recording.sites.items()
-        if isinstance(site, Matrix) and recording.graph.nodes[use.node].name() != CONVOLUTION
+        for layer in recording.structure.layers
+        for use in (*layer.uses, *layer.bias_uses)
+        if isinstance(recording.sites[use], Matrix) and recording.graph.nodes[use.node].name() != CONVOLUTION
     ]
     return max(products, key=lambda use: recording.graph.nodes[use.node]._sequence_nr(), default=None)
 

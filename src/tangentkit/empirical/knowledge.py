@@ -15,7 +15,7 @@ from tangentkit.empirical.company import distinct, keeps_apart, spread
 from tangentkit.empirical.costs import Size, size_of
 from tangentkit.empirical.counting import pass_flops
 from tangentkit.empirical.recording import AnotherGraphError, Recording, record
-from tangentkit.empirical.structure import Structure, learn_structure
+from tangentkit.empirical.structure import Layer, Structure, learn_structure
 from tangentkit.empirical.verification import BATCH, prove, verified
 
 Result = TypeVar("Result")
@@ -39,7 +39,7 @@ class Known:
 
     structure: Structure
     outputs: int
-    sizes: dict[str, Size]
+    sizes: dict[Layer, Size]
     footprint: Footprint
     company: int
     """Samples of the largest batch that was seen to keep them apart."""
@@ -113,14 +113,15 @@ class Knowledge:
     def _assess(self, x: Batch, structure: Structure) -> Known:
         function, trial, company = self.function, spread(x, 2), distinct(spread(x, BATCH))
         item = next(iter(function.params.values())).element_size()
-        sizes = {name: Size(1, 1, 1, p.numel()) for name, p in function.params.items()}
+        layers = dict.fromkeys(layer for view in structure.views for layer in view)
+        sizes = {layer: Size(1, 1, 1, function.params[layer.weight].numel()) for layer in layers}
         generic = sum(function.params[name].numel() for name in structure.generic)
         start = time.perf_counter()
         outputs = function(function.params, trial).shape[1]
         latency = time.perf_counter() - start
         try:
             recording = record(function, trial, structure)
-            sizes |= {layer.weight: size_of(recording, layer) for layer in structure.layers}
+            sizes = {layer: size_of(recording, layer) for layer in layers}
             foot = footprint(recording, sizes, generic)
         except AnotherGraphError:
             foot = Footprint(0, generic * item, generic * item, generic * item)

@@ -18,16 +18,20 @@ class Convolution:
     dilation: tuple[int, ...]
 
 
-def patches(x: Tensor, geometry: Convolution, positions: tuple[int, ...]) -> Tensor:
+def patches(
+    x: Tensor, geometry: Convolution, positions: tuple[int, ...], window: tuple[int, ...] = ()
+) -> Tensor:
     """The patch of every output position, for one to any number of spatial dimensions.
 
     Args:
         x: images (n, channels, *size).
         geometry: of the convolution.
-        positions: how many output positions there are in each dimension.
+        positions: how many output positions there are in each dimension; with a window, how many windows.
+        window: size of the windows in which the output positions lie side by side.
 
     Returns:
-        (n, channels, kernel entries, output positions), contiguous.
+        (n, channels, kernel entries, output positions), contiguous; with a window, its places stand before the
+        windows: (n, channels, kernel entries, places, windows).
 
     Example:
         >>> import torch
@@ -41,15 +45,18 @@ def patches(x: Tensor, geometry: Convolution, positions: tuple[int, ...]) -> Ten
     )
     padded = padded.contiguous()
     n, channels, *steps = padded.stride()
-    sizes = (*x.shape[:2], *geometry.kernel, *positions)
+    apart = [step * stride for step, stride in zip(steps, geometry.stride, strict=True)]
+    sizes = (*x.shape[:2], *geometry.kernel, *window, *positions)
     strides = (
         n,
         channels,
         *(step * dilation for step, dilation in zip(steps, geometry.dilation, strict=True)),
-        *(step * stride for step, stride in zip(steps, geometry.stride, strict=True)),
+        *apart[: len(window)],
+        *(step * size for step, size in zip(apart, window or (1,) * len(apart), strict=True)),
     )
     rank = len(geometry.kernel)
     # Blocks of some megabytes, one after the other: the allocator may give fresh memory every time, and filling small
     # pages takes ten times as long as the copy.
     out = empty(x, *sizes).copy_(padded.as_strided(sizes, strides))
-    return out.flatten(2, 1 + rank).flatten(3)
+    out = out.flatten(2, 1 + rank)
+    return out.flatten(3, 2 + rank).flatten(4) if window else out.flatten(3)

@@ -11,7 +11,7 @@ from tangentkit.core.functions import ModelFunction
 from tangentkit.core.memory import format_bytes
 from tangentkit.core.parameters import count
 from tangentkit.empirical.batching import Batching, batching
-from tangentkit.empirical.costs import FLOPS_PER_BYTE, Cost, Size, Work, cheapest, in_tiles
+from tangentkit.empirical.costs import FLOPS_PER_BYTE, Cost, Size, Work, arrange, in_tiles
 from tangentkit.empirical.knowledge import Known
 from tangentkit.empirical.structure import Layer
 
@@ -131,10 +131,8 @@ def _costs(
         cost = in_tiles(Layer("vector", name, ()), entries, tiles, "elementwise", item)
         return Cost(route, cost.flops, cost.bytes)
 
-    for layer in structure.layers:
-        entries = known.sizes[layer.weight]
-        route = cheapest(layer, entries, size.tile(work), item).route
-        cost = in_tiles(layer, entries, tiles, route, item)
+    for layer, (entries, chosen) in arrange(structure.layers, known.sizes, size.tile(work), item).items():
+        cost = in_tiles(layer, entries, tiles, chosen.route, item)
         yield layer.weight, len(layer.uses), cost, ""
         if layer.bias is not None and cost.route == "gradient":
             yield layer.bias, len(layer.bias_uses), written(layer.bias, "elementwise"), ""

@@ -4,6 +4,7 @@
 the outgoing gradients at all uses for output directions, without computing a single weight gradient.
 """
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -15,7 +16,7 @@ from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.functions import ModelFunction
 from tangentkit.empirical.graph import Graph, Use
 from tangentkit.empirical.rules import Lookup, Matrix, Vector, apply_rule
-from tangentkit.empirical.structure import Structure, site, trace
+from tangentkit.empirical.structure import Layer, Structure, site, trace
 
 
 class AnotherGraphError(Exception):
@@ -33,20 +34,22 @@ class Recording:
     outputs: Tensor
     """(n, c), or more rows than n where a lone sample passed in the company of its copy."""
     sites: dict[Use, Matrix | Lookup | Vector]
-    edges: dict[int, GradientEdge]
-    """Index of a node with uses -> its output in the graph."""
     graph: Graph
     parameters: dict[str, Tensor]
 
-    def backward(self, directions: Tensor) -> list[dict[int, Tensor | None]]:
+    def backward(
+        self, directions: Tensor, layers: Iterable[Layer] | None = None
+    ) -> list[dict[int, Tensor | None]]:
         """For each direction v_r, gradients of Σ_i v_r · f(x_i) with respect to the outputs of nodes with uses.
 
         Args:
             directions: (r, c).
+            layers: whose uses; those of the structure if None.
         """
-        if not self.edges:
+        nodes = dict.fromkeys(use.node for use in _uses(self.structure.layers if layers is None else layers))
+        if not nodes:
             return [{} for _ in directions]
-        edges = list(self.edges.values())
+        edges = [GradientEdge(self.graph.nodes[i], 0) for i in nodes]
 
         def passes() -> list[tuple[Tensor | None, ...]]:
             return [
@@ -57,7 +60,7 @@ class Recording:
             ]
 
         found = self.function.held(self.parameters, passes)
-        return [dict(zip(self.edges, gradients, strict=True)) for gradients in found]
+        return [dict(zip(nodes, gradients, strict=True)) for gradients in found]
 
     def parameter_gradients(self, names: list[str], cotangent: Tensor) -> dict[str, Tensor]:
         """Plain autograd: gradients of Σ_i cotangent_i · f(x_i) with respect to parameters."""
@@ -106,12 +109,16 @@ def _bind(function: ModelFunction, batch: Batch, structure: Structure, n: int) -
     for i, axis in structure.axes.items():
         if graph.shapes(i)[0][axis.axis] != axis.before * rows * axis.after:
             raise AnotherGraphError
-    uses = [use for layer in structure.layers for use in (*layer.uses, *layer.bias_uses)]
+    uses = dict.fromkeys(use for layers in structure.views for use in _uses(layers))
     sites = {use: apply_rule(site(graph, use, structure.axes, rows)) for use in uses}
     if n < rows:
         sites = {use: _first(found, n) for use, found in sites.items()}
-    edges = {i: GradientEdge(graph.nodes[i], 0) for i in dict.fromkeys(use.node for use in uses)}
-    return Recording(function, structure, n, outputs, sites, edges, graph, parameters)
+    return Recording(function, structure, n, outputs, sites, graph, parameters)
+
+
+def _uses(layers: Iterable[Layer]) -> Iterator[Use]:
+    for layer in layers:
+        yield from (*layer.uses, *layer.bias_uses)
 
 
 def _first(found: Matrix | Lookup | Vector, n: int) -> Matrix | Lookup | Vector:

@@ -50,6 +50,8 @@ class Matrix:
     """Whether T is stored as (h, p, q)."""
     columns: Callable[[slice, slice], Tensor] | None = None
     """Samples and columns -> a[..., columns], where a is made on demand and some columns cost less than all."""
+    summed: int = 0
+    """Products that are summed for each sample to make a, where it is not merely copied."""
 
     def part(self, samples: slice, columns: slice) -> Tensor:
         """a (n, h, s, p) for some samples and some of the p columns."""

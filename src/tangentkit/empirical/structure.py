@@ -10,7 +10,7 @@ from torch.autograd.graph import GradientEdge
 
 from tangentkit.core.batches import Batch, take
 from tangentkit.core.functions import ModelFunction
-from tangentkit.empirical import distances, elementwise, lookups, products, writes
+from tangentkit.empirical import distances, elementwise, lookups, pooling, products, writes
 from tangentkit.empirical.company import check_company, spread
 from tangentkit.empirical.graph import (
     Graph,
@@ -26,7 +26,7 @@ from tangentkit.empirical.graph import (
 from tangentkit.empirical.routing import moves_samples
 from tangentkit.empirical.rules import Lookup, Matrix, Site, Vector, apply_rule
 
-OUR_RULES = (distances, elementwise, lookups, products, writes)
+OUR_RULES = (distances, elementwise, lookups, pooling, products, writes)
 """The modules that register rules when they are imported."""
 SMALL, LARGE = 2, 3
 """Batch sizes of the two passes from which the structure is learned."""
@@ -49,6 +49,8 @@ class Layer:
     bias_uses: tuple[Use, ...] = ()
     lookups: tuple[Use, ...] = ()
     """Of a tied layer, the uses that look up rows."""
+    pooled: "tuple[Layer, ...]" = ()
+    """The same parameters seen from behind a pooling, where that is possible: one layer for each."""
 
     @property
     def parts(self) -> "tuple[Layer, ...]":
@@ -88,6 +90,12 @@ class Structure:
     vmap: bool = True
     """Whether the generic route may use vmap."""
 
+    @property
+    def views(self) -> "tuple[tuple[Layer, ...], ...]":
+        """The layers, and where some are seen from behind a pooling, all of them once more with those that are."""
+        behind = tuple(view for layer in self.layers for view in layer.pooled or (layer,))
+        return (self.layers,) if behind == self.layers else (self.layers, behind)
+
     def names(self) -> list[str]:
         """The parameters with a rule."""
         return [name for layer in self.layers for name in layer.names]
@@ -98,7 +106,7 @@ class Structure:
         for layer in self.layers:
             if layer.weight not in reasons:
                 kept = layer.bias is not None and layer.bias not in reasons
-                layers.append(layer if kept else replace(layer, bias=None, bias_uses=()))
+                layers.append(layer if kept else replace(layer, bias=None, bias_uses=(), pooled=()))
             elif layer.bias is not None and layer.bias not in reasons:
                 layers.append(Layer("vector", layer.bias, layer.bias_uses))
         return replace(
@@ -138,7 +146,8 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
         return Structure((), {}, (), dict.fromkeys(names, "the graph depends on the batch size"), ())
     side = parameter_side(small, large)
     uses = find_uses(small, side)
-    nodes = sorted({use.node for found in uses.values() for use in found})
+    behind = {use: pooling.from_behind(large, side, use) for found in uses.values() for use in found}
+    nodes = sorted({use.node for pair in behind.items() for use in pair if use is not None})
     passes = (
         (function, small_parameters, small, small_outputs),
         (function, large_parameters, large, large_outputs),
@@ -151,10 +160,11 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
         except Exception as error:
             # Whatever a rule stumbles over, autograd will manage.
             generic[name] = f"no rule: {type(error).__name__} {error}".strip()
+    layers = _layers(large, [name for name in names if name in kinds], uses, kinds)
     return Structure(
         signature=large.signature,
         axes=axes,
-        layers=_layers(large, [name for name in names if name in kinds], uses, kinds),
+        layers=tuple(replace(layer, pooled=_pooled(large, layer, behind, axes)) for layer in layers),
         generic=generic,
         unused=tuple(name for name in names if name not in uses),
         counts={name: len(found) for name, found in uses.items()},
@@ -255,6 +265,24 @@ def _layer(name: str, uses: list[Use], kinds: list[tuple[type, bool | None]]) ->
     kind = _kind(uses, kinds)
     lookups = [use for use, (rule, _) in zip(uses, kinds, strict=True) if rule is Lookup]
     return Layer(kind, name, tuple(uses), lookups=tuple(lookups) if kind == "tied" else ())
+
+
+def _pooled(
+    graph: Graph, layer: Layer, behind: dict[Use, Use | None], axes: dict[int, SampleAxis]
+) -> tuple[Layer, ...]:
+    """The parameters of a convolution that is used once, each on its own, seen from behind its pooling."""
+    uses = [behind[use] for use in (*layer.uses, *layer.bias_uses)]
+    if layer.kind != "matrix" or len(layer.uses) > 1:
+        return ()
+    found = []
+    for kind, rule, name, use in zip(("matrix", "vector"), (Matrix, Vector), layer.names, uses, strict=False):
+        try:
+            if use is None or not isinstance(apply_rule(site(graph, use, axes, LARGE)), rule):
+                return ()
+        except Exception:
+            return ()  # a view more or less: the convolution itself has a rule
+        found.append(Layer(kind, name, (use,)))
+    return tuple(found)
 
 
 def _is_bias(graph: Graph, use: Use) -> bool:

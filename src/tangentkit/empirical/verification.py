@@ -99,8 +99,9 @@ def _verify(function: ModelFunction, trial: Batch, structure: Structure) -> Verd
     try:
         recording = record(function, trial, structure)
         check_company(function, trial, recording.outputs, chosen=torch.tensor(CHECKED), size=1)
-        side = Side(recording, recording.backward(directions[:1]), {})
-        wrong |= _disagreements(side, structure, truth, scale)
+        for layers in structure.views:
+            side = Side(recording, recording.backward(directions[:1], layers), {})
+            wrong |= _disagreements(side, layers, truth, scale)
     except AnotherGraphError:
         wrong |= dict.fromkeys(structure.names(), "the graph depends on the data")
     generic = [*wrong, *structure.generic]
@@ -128,10 +129,10 @@ def _directions(outputs: Tensor) -> Tensor:
 
 
 def _disagreements(
-    side: Side, structure: Structure, truth: dict[str, Tensor], scale: Tensor
+    side: Side, layers: tuple[Layer, ...], truth: dict[str, Tensor], scale: Tensor
 ) -> dict[str, str]:
     wrong = {}
-    for layer in structure.layers:
+    for layer in layers:
         try:
             for name, gradients in _structured(side, layer):
                 if not _agree(_gram(gradients.reshape(side.n, 1, -1)[CHECKED]), truth[name], scale):
@@ -211,10 +212,10 @@ def prove(recording: Recording, batch: Batch) -> tuple[frozenset[str], dict[str,
     truth = recording.parameter_gradients(structure.names(), weights * direction)
     # Gradients far below the others are rounding: those of the biases of attention keys, say, which are zero.
     rounding = float(torch.stack([g.norm() for g in truth.values()]).norm())
-    side = Side(recording, recording.backward(direction), {})
     proven, wrong = set(), {}
-    for layer in structure.layers:
-        for name in wanted.intersection(layer.names):
+    for layers in structure.views:
+        side = Side(recording, recording.backward(direction, layers), {})
+        for name, layer in [(name, one) for one in layers for name in wanted.intersection(one.names)]:
             try:
                 found = _weighted_sum(side, layer, name, weights[:, 0])
             except Exception as error:
@@ -227,6 +228,7 @@ def prove(recording: Recording, batch: Batch) -> tuple[frozenset[str], dict[str,
             elif size > 0:
                 proven.add(name)
     # Weights tell only different samples apart.
+    proven -= wrong.keys()
     return frozenset(proven) if 2 * distinct(batch) > recording.n > 1 else frozenset(), wrong
 
 

@@ -153,7 +153,8 @@ def arrange(
         for i, (size, seen) in enumerate(zip(dims, spans.halves, strict=True))
     ]
     seen = max(half.directions.stop - half.directions.start for half in halves)
-    methods = choose(sketch, known.structure, known.sizes, seen, dims[0])
+    sizes = {layer.weight: known.sizes[layer] for layer in known.structure.layers}
+    methods = choose(sketch, known.structure, sizes, seen, dims[0])
     # Some samples may later show no factors (a batch of one takes other ways in some models): where they belong in
     # a weight is noted now.
     parts = [part for layer in known.structure.layers for part in layer.parts]
@@ -162,11 +163,11 @@ def arrange(
         recording = passes.knowledge.record(spread(x, 3), known)
         for part in unknown:
             orders.learn(recording, part)
-    sizes = {name: known.sizes[name] for name, method in methods.items() if method == "tensor"}
+    shapes = {name: (size.h, size.q, size.p) for name, size in sizes.items() if methods[name] == "tensor"}
     made = ModelSketch(
         halves,
         methods,
-        {name: (size.h, size.q, size.p) for name, size in sizes.items()},
+        shapes,
         orders,
         buffer=buffer_entries(passes),
         kept=passes.budget // 8,

@@ -1,0 +1,151 @@
+"""Convolutions seen from behind their pooling.
+
+An activation and a pooling whose windows do not overlap often follow the first convolution of a network. There each
+entry y_t of its output reaches one entry z_u only, so that outgoing gradients are g_t = d_t γ_u, with the gradient γ
+of z and the local derivative d_t = ∂z_u/∂y_t, which is the same for all output directions. Then
+
+    Σ_t g_t ⊗ a_t = Σ_u γ_u ⊗ (Σ_{t in u} d_t a_t).
+
+The sum in brackets is made once; backward passes end at the pooling, whose output is smaller by the size of the
+window, and so is the product. Every channel chooses its own inputs: they are heads of the layer, with one row each.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.graph import GradientEdge
+
+from tangentkit.core.pages import empty
+from tangentkit.empirical.graph import Graph, MixedSamplesError, SampleAxis, Use
+from tangentkit.empirical.patches import Convolution, patches
+from tangentkit.empirical.rules import Matrix, NoRuleError, Site, Vector, layer_rule
+
+POOLINGS = (
+    "MaxPool2DWithIndicesBackward0",
+    "MaxPool3DWithIndicesBackward0",
+    "AvgPool2DBackward0",
+    "AvgPool3DBackward0",
+)
+ACTIVATIONS = frozenset(
+    f"{name}Backward0"
+    for name in (
+        "Relu", "LeakyRelu", "Elu", "Gelu", "Silu", "Mish", "Softplus", "Hardtanh", "Hardswish", "Sigmoid", "Tanh",
+    )
+)  # fmt: skip
+"""Functions of single entries, with bounded derivatives."""
+
+
+def from_behind(graph: Graph, side: Sequence[bool], use: Use) -> Use | None:
+    """The use of a convolution's weight or bias as seen from behind its pooling, if there is one.
+
+    None, too, where gradients have to pass through the convolution anyway, on their way to other parameters.
+
+    Args:
+        graph: of a few samples.
+        side: for each node, whether it is made of parameters alone.
+        use: of the parameter.
+    """
+    i, node = use.node, graph.nodes[use.node]
+    passing = any(edge is not None and not side[edge[0]] for edge in graph.edges[i])
+    if node.name() != "ConvolutionBackward0" or node._saved_transposed or passing:  # pyright: ignore
+        return None
+    while (user := _only_user(graph, i)) is not None:
+        i, name = user, graph.nodes[user].name()
+        if name in POOLINGS:
+            return replace(use, node=i) if _windows(graph.nodes[i]) else None
+        if name not in ACTIVATIONS:
+            return None
+    return None
+
+
+def _only_user(graph: Graph, i: int) -> int | None:
+    users = [j for j, edges in enumerate(graph.edges) for edge in edges if edge == (i, 0)]
+    return users[0] if len(users) == 1 else None
+
+
+def _windows(pooling: Any) -> tuple[int, ...] | None:
+    """The size of the windows, if no two of them overlap and none reaches beyond the image."""
+    window, stride, padding = (
+        tuple(getattr(pooling, f"_saved_{name}")) for name in ("kernel_size", "stride", "padding")
+    )
+    dilated = any(step != 1 for step in getattr(pooling, "_saved_dilation", ()))
+    entries, pooled = _below(pooling).shape[2:], pooling._input_metadata[0].shape[2:]
+    inside = all(u * w <= t for u, w, t in zip(pooled, window, entries, strict=True))
+    # torch notes no stride where it is the window's.
+    apart = stride in ((), window) and not any(padding) and not dilated
+    return window if apart and inside else None
+
+
+def _below(node: Any) -> Any:
+    """Shape and dtype of what a node takes in."""
+    child, number = node.next_functions[0]
+    return child._input_metadata[number]
+
+
+@layer_rule(*POOLINGS)
+def pooled(site: Site) -> Matrix | Vector:
+    """A convolution, an activation or several, and a pooling."""
+    pooling, convolution = site.node, _convolution(site.node)
+    window, windows = _windows(pooling), tuple(pooling._input_metadata[0].shape[2:])
+    if site.axis != SampleAxis(0) or window is None:
+        raise MixedSamplesError("samples are not the first axis of the pooling, or its windows overlap")
+    if site.slot == 2:
+        weights = cache(lambda: _local(pooling, convolution).sum(2))
+        return Vector(lambda g: (g.flatten(2) * weights()).sum(2))
+    x, groups = convolution._saved_input, convolution._saved_groups
+    geometry = Convolution(
+        site.shape[2:],
+        tuple(convolution._saved_stride),
+        tuple(convolution._saved_padding),
+        tuple(convolution._saved_dilation),
+    )
+
+    def inputs(samples: slice) -> Tensor:
+        # (n, groups, channels of a group, kernel entries, windows), summed over the places of a window.
+        a = patches(x[samples], geometry, windows, window).unflatten(1, (groups, 1, -1)).flatten(3, 4)
+        d = _local(pooling, convolution)[samples].unflatten(1, (groups, -1)).unsqueeze(3)
+        shape = torch.broadcast_shapes(a.shape, d.shape)
+        total = torch.mul(a[..., 0, :], d[..., 0, :], out=empty(x, *shape[:4], shape[5]))
+        for place in range(1, shape[4]):
+            total.addcmul_(a[..., place, :], d[..., place, :])
+        return total.flatten(1, 2).mT
+
+    summed = math.prod((*site.shape, *window, *windows))
+    return Matrix(inputs, lambda g: g.flatten(2).unsqueeze(3), transposed=False, summed=summed)
+
+
+def _local(pooling: Any, convolution: Any) -> Tensor:
+    """d as (n, channels, places of a window, windows), kept with the pooling: the weight and the bias need it."""
+    if _local not in pooling.metadata:
+        pooling.metadata[_local] = _measured(pooling, convolution)
+    return pooling.metadata[_local]
+
+
+def _measured(pooling: Any, convolution: Any) -> Tensor:
+    """The gradient of Σ_u z_u, in which each y_t stands once."""
+    z = pooling._input_metadata[0]
+    ones = torch.ones(z.shape, dtype=z.dtype, device=z.device)
+    (d,) = torch.autograd.grad(
+        [GradientEdge(pooling, 0)], [GradientEdge(convolution, 0)], [ones], retain_graph=True
+    )
+    rank = len(z.shape) - 2
+    for k, (count, size) in enumerate(zip(z.shape[2:], _windows(pooling) or (), strict=True)):
+        # What is left over at the border reaches nothing.
+        d = d.narrow(2 + 2 * k, 0, count * size).unflatten(2 + 2 * k, (count, size))
+    places, windows = range(3, 3 + 2 * rank, 2), range(2, 2 + 2 * rank, 2)
+    return d.permute(0, 1, *places, *windows).flatten(2, 1 + rank).flatten(3)
+
+
+def _convolution(pooling: Any) -> Any:
+    """The convolution before a pooling, with nothing but activations between."""
+    node = pooling.next_functions[0][0]
+    while node is not None and node.name() in ACTIVATIONS:
+        node = node.next_functions[0][0]
+    if node is None or node.name() != "ConvolutionBackward0":
+        raise NoRuleError("no convolution before the pooling")
+    return node
