@@ -80,8 +80,8 @@ def footprint(recording: Recording, sizes: dict[Layer, Size], generic: int) -> F
     )
     biases = sum(recording.parameters[layer.bias].numel() for layer in layers if layer.bias is not None)
     kept = sum(sizes[layer].kept for layer in layers) + biases + generic
-    # Local derivatives, where a layer is seen from behind its pooling, are as large as the layer's output.
-    local = sum(z.h * z.s * z.q for z in (sizes[layer] for layer in layers if layer.pooled))
+    # Local derivatives, where a layer is seen from behind, are as large as its output.
+    local = sum(z.h * z.s * z.q for z in (sizes[layer] for layer in layers if layer.behind))
     forward = sum(saved.values()) / n + local * item
     # Gradients that are written down are made of all directions at once; the generic route, too, takes all of them,
     # and keeps its own activations for each.

@@ -119,7 +119,7 @@ def size_of(recording: Recording, layer: Layer) -> Size:
 
 
 def arrange(layers: Iterable[Layer], sizes: dict[Layer, Size], work: Work, item: int) -> Costs:
-    """The layers to work with, each with its size and cheapest route: as it is, or from behind its pooling."""
+    """The layers to work with, each with its size and cheapest route: as it is, or seen from behind."""
 
     def costs(some: Iterable[Layer]) -> Costs:
         return {layer: (sizes[layer], cheapest(layer, sizes[layer], work, item)) for layer in some}
@@ -129,8 +129,9 @@ def arrange(layers: Iterable[Layer], sizes: dict[Layer, Size], work: Work, item:
 
     chosen: Costs = {}
     for layer in layers:
-        direct, behind, z = costs([layer]), costs(layer.pooled), sizes[layer]
-        passed = THROUGH_POOLING * item * work.samples * work.r * z.h * z.s * z.q
+        direct, behind, z = costs([layer]), costs(layer.behind), sizes[layer]
+        pooled = not any(view.merges for view in layer.behind)
+        passed = pooled * THROUGH_POOLING * item * work.samples * work.r * z.h * z.s * z.q
         shorter = behind and weight(behind) < weight(direct) + FLOPS_PER_BYTE * passed
         chosen |= behind if shorter else direct
     return chosen
@@ -138,6 +139,7 @@ def arrange(layers: Iterable[Layer], sizes: dict[Layer, Size], work: Work, item:
 
 def routes(layer: Layer, size: Size, work: Work, item: int) -> list[Cost]:
     """The routes that a layer can take; `item` is the number of bytes of a scalar."""
+    work = replace(work, r=1) if layer.merges and not work.full else work
     found = {"matrix": _matrix_costs, "lookup": _lookup_costs, "tied": _tied_costs}.get(
         layer.kind, _vector_costs
     )(size, work, item)

@@ -18,7 +18,7 @@ from tangentkit.core.pages import empty
 from tangentkit.empirical.blocks import Blocks
 from tangentkit.empirical.costs import Cost, Costs, Size
 from tangentkit.empirical.recording import Recording
-from tangentkit.empirical.side import Outgoing, Side, layer_indices, layer_inputs, matrix_gradients
+from tangentkit.empirical.side import Merged, Outgoing, Side, layer_indices, layer_inputs, matrix_gradients
 from tangentkit.empirical.structure import Layer
 from tangentkit.linalg.spans import spans
 
@@ -95,28 +95,37 @@ def gather(passing: Iterable[Passing], n: int, costs: Costs, *, full: bool, bloc
         blocks: sizes of temporary blocks.
     """
     recordings, written, outgoing = [], _Rows(n), _Rows(n)
+    merging = {layer: found for layer, found in costs.items() if layer.merges and not full}
+    apart = {layer: found for layer, found in costs.items() if layer not in merging}
     stacks, r, start = None, 0, 0
+
+    def keep(side: Side, chosen: Costs, stacks: _Rows, k: int, r: int) -> None:
+        for layer, (size, cost) in chosen.items():
+            if is_written(layer, size, cost) and layer.kind == "matrix":
+                _keep(side.outgoing(layer), stacks, layer, slice(0, side.n), k, r, "as it comes")
+            elif is_written(layer, size, cost):
+                values = side.vectors(layer.uses) if layer.kind == "vector" else side.assembled(layer)
+                written.put(layer.weight, samples, k, r, values)
+            else:
+                for part in layer.parts:
+                    _keep(side.outgoing(part), outgoing, part, samples, k, r, _order(cost, full))
+            if layer.bias is not None and cost.route == "gradient" and not size.compact:
+                written.put(layer.bias, samples, k, r, side.vectors(layer.bias_uses))
+
     for some in passing:
         recording, r = some.recording, len(some.group)
         samples = slice(start, start + recording.n)
         if stacks is None or r == 1 or recording.n > stacks.n:  # a single direction may be kept as it came
             stacks = _Rows(recording.n)
+        merged, alone = Merged(), _Rows(recording.n)
         for k, side in enumerate(some.sides(costs)):
-            for layer, (size, cost) in costs.items():
-                if is_written(layer, size, cost) and layer.kind == "matrix":
-                    _keep(side.outgoing(layer), stacks, layer, slice(0, side.n), k, r, "as it comes")
-                elif is_written(layer, size, cost):
-                    values = side.vectors(layer.uses) if layer.kind == "vector" else side.assembled(layer)
-                    written.put(layer.weight, samples, k, r, values)
-                else:
-                    for part in layer.parts:
-                        _keep(side.outgoing(part), outgoing, part, samples, k, r, _order(cost, full))
-                if layer.bias is not None and cost.route == "gradient" and not size.compact:
-                    written.put(layer.bias, samples, k, r, side.vectors(layer.bias_uses))
-        for layer, g in stacks.tensors.items():
-            size, _ = costs[layer]
-            weight = written.slot(layer.weight, samples, (r, size.h, size.q, size.p), g)
-            bias = None if layer.bias is None else written.slot(layer.bias, samples, (r, size.h, size.q), g)
+            keep(side, apart, stacks, k, r)
+            merged.add(side, merging)
+        keep(merged.side(recording), merging, alone, 0, 1)
+        for layer, g in (*stacks.tensors.items(), *alone.tensors.items()):
+            size, directions = costs[layer][0], g.shape[2]
+            weight = written.slot(layer.weight, samples, (directions, size.h, size.q, size.p), g)
+            bias = layer.bias and written.slot(layer.bias, samples, (directions, size.h, size.q), g)
             _write(recording, layer, g, weight, bias, blocks)
         for name, values in some.generic.items():
             written.slot(name, samples, values.shape[1:], values).copy_(values)

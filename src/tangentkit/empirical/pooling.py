@@ -2,7 +2,7 @@
 
 An activation and a pooling whose windows do not overlap often follow the first convolution of a network. There each
 entry y_t of its output reaches one entry z_u only, so that outgoing gradients are g_t = d_t γ_u, with the gradient γ
-of z and the local derivative d_t = ∂z_u/∂y_t, which is the same for all output directions. Then
+of z and the local derivative d_t = ∂z_u/∂y_t (see `chains`). Then
 
     Σ_t g_t ⊗ a_t = Σ_u γ_u ⊗ (Σ_{t in u} d_t a_t).
 
@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.graph import GradientEdge
 
 from tangentkit.core.pages import empty
+from tangentkit.empirical.chains import follow, kept_with, local_derivative, start
 from tangentkit.empirical.graph import Graph, MixedSamplesError, SampleAxis, Use
 from tangentkit.empirical.patches import Convolution, patches
 from tangentkit.empirical.rules import Matrix, NoRuleError, Site, Vector, layer_rule
@@ -31,13 +31,6 @@ POOLINGS = (
     "AvgPool2DBackward0",
     "AvgPool3DBackward0",
 )
-ACTIVATIONS = frozenset(
-    f"{name}Backward0"
-    for name in (
-        "Relu", "LeakyRelu", "Elu", "Gelu", "Silu", "Mish", "Softplus", "Hardtanh", "Hardswish", "Sigmoid", "Tanh",
-    )
-)  # fmt: skip
-"""Functions of single entries, with bounded derivatives."""
 
 
 def from_behind(graph: Graph, side: Sequence[bool], use: Use) -> Use | None:
@@ -50,22 +43,13 @@ def from_behind(graph: Graph, side: Sequence[bool], use: Use) -> Use | None:
         side: for each node, whether it is made of parameters alone.
         use: of the parameter.
     """
-    i, node = use.node, graph.nodes[use.node]
-    passing = any(edge is not None and not side[edge[0]] for edge in graph.edges[i])
+    node = graph.nodes[use.node]
+    passing = any(edge is not None and not side[edge[0]] for edge in graph.edges[use.node])
     if node.name() != "ConvolutionBackward0" or node._saved_transposed or passing:  # pyright: ignore
         return None
-    while (user := _only_user(graph, i)) is not None:
-        i, name = user, graph.nodes[user].name()
-        if name in POOLINGS:
-            return replace(use, node=i) if _windows(graph.nodes[i]) else None
-        if name not in ACTIVATIONS:
-            return None
-    return None
-
-
-def _only_user(graph: Graph, i: int) -> int | None:
-    users = [j for j, edges in enumerate(graph.edges) for edge in edges if edge == (i, 0)]
-    return users[0] if len(users) == 1 else None
+    _, user = follow(graph, use.node)
+    pooled = user is not None and graph.nodes[user].name() in POOLINGS and _windows(graph.nodes[user])
+    return replace(use, node=user) if pooled else None
 
 
 def _windows(pooling: Any) -> tuple[int, ...] | None:
@@ -90,7 +74,9 @@ def _below(node: Any) -> Any:
 @layer_rule(*POOLINGS)
 def pooled(site: Site) -> Matrix | Vector:
     """A convolution, an activation or several, and a pooling."""
-    pooling, convolution = site.node, _convolution(site.node)
+    pooling, convolution = site.node, start(site.node)
+    if convolution is None or convolution.name() != "ConvolutionBackward0":
+        raise NoRuleError("no convolution before the pooling")
     window, windows = _windows(pooling), tuple(pooling._input_metadata[0].shape[2:])
     if site.axis != SampleAxis(0) or window is None:
         raise MixedSamplesError("samples are not the first axis of the pooling, or its windows overlap")
@@ -120,32 +106,15 @@ def pooled(site: Site) -> Matrix | Vector:
 
 
 def _local(pooling: Any, convolution: Any) -> Tensor:
-    """d as (n, channels, places of a window, windows), kept with the pooling: the weight and the bias need it."""
-    if _local not in pooling.metadata:
-        pooling.metadata[_local] = _measured(pooling, convolution)
-    return pooling.metadata[_local]
+    """d as (n, channels, places of a window, windows)."""
+    return kept_with(pooling, _local, lambda: _by_window(local_derivative(pooling, convolution), pooling))
 
 
-def _measured(pooling: Any, convolution: Any) -> Tensor:
-    """The gradient of Σ_u z_u, in which each y_t stands once."""
-    z = pooling._input_metadata[0]
-    ones = torch.ones(z.shape, dtype=z.dtype, device=z.device)
-    (d,) = torch.autograd.grad(
-        [GradientEdge(pooling, 0)], [GradientEdge(convolution, 0)], [ones], retain_graph=True
-    )
-    rank = len(z.shape) - 2
-    for k, (count, size) in enumerate(zip(z.shape[2:], _windows(pooling) or (), strict=True)):
+def _by_window(d: Tensor, pooling: Any) -> Tensor:
+    window, windows = _windows(pooling) or (), pooling._input_metadata[0].shape[2:]
+    for k, (count, size) in enumerate(zip(windows, window, strict=True)):
         # What is left over at the border reaches nothing.
         d = d.narrow(2 + 2 * k, 0, count * size).unflatten(2 + 2 * k, (count, size))
-    places, windows = range(3, 3 + 2 * rank, 2), range(2, 2 + 2 * rank, 2)
-    return d.permute(0, 1, *places, *windows).flatten(2, 1 + rank).flatten(3)
-
-
-def _convolution(pooling: Any) -> Any:
-    """The convolution before a pooling, with nothing but activations between."""
-    node = pooling.next_functions[0][0]
-    while node is not None and node.name() in ACTIVATIONS:
-        node = node.next_functions[0][0]
-    if node is None or node.name() != "ConvolutionBackward0":
-        raise NoRuleError("no convolution before the pooling")
-    return node
+    rank = len(window)
+    inside, across = range(3, 3 + 2 * rank, 2), range(2, 2 + 2 * rank, 2)
+    return d.permute(0, 1, *inside, *across).flatten(2, 1 + rank).flatten(3)

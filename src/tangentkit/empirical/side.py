@@ -1,5 +1,6 @@
 """A recorded batch with outgoing gradients: per-sample gradients of every layer, for a few output directions."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -38,7 +39,7 @@ class Side:
         for use in layer.uses:
             site = self.recording.sites[use]
             assert isinstance(site, (Matrix, Lookup))
-            parts.append([site.outgoing(self._gradient(g, use.node)) for g in self.gradients])
+            parts.append([site.outgoing(self.gradient(g, use.node)) for g in self.gradients])
         return Outgoing(parts)
 
     def vectors(self, uses: tuple) -> Tensor:
@@ -48,7 +49,7 @@ class Side:
             site = self.recording.sites[use]
             assert isinstance(site, Vector)
             total = total + torch.stack(
-                [site.gradient(self._gradient(g, use.node)) for g in self.gradients], 1
+                [site.gradient(self.gradient(g, use.node)) for g in self.gradients], 1
             )
         assert isinstance(total, Tensor)
         return total
@@ -78,13 +79,35 @@ class Side:
     def _source_shape(self, use) -> tuple[int, ...]:
         return self.recording.graph.shapes(use.source[0])[use.source[1]]
 
-    def _gradient(self, gradients: dict[int, Tensor | None], node: int) -> Tensor:
+    def gradient(self, gradients: dict[int, Tensor | None], node: int) -> Tensor:
+        """The gradient of a node's output, zeros where the output does not depend on it."""
         found = gradients[node]
         if found is not None:
             return found
-        # The output does not depend on this use in this direction.
         shape = self.recording.graph.shapes(node)[0]
         return self.recording.outputs.new_zeros(shape)
+
+
+class Merged:
+    """One direction in the place of many, where gradients are the same for all samples: (Σ_r γ_r²)^½."""
+
+    def __init__(self) -> None:
+        self.squares: dict[int, Tensor] = {}
+
+    def add(self, side: Side, layers: Iterable[Layer]) -> None:
+        """The directions of a side, for layers that merge."""
+        for node in {use.node for layer in layers for use in layer.uses}:
+            for gradients in side.gradients:
+                square = side.gradient(gradients, node)[:1].square()
+                self.squares[node] = self.squares[node].add_(square) if node in self.squares else square
+
+    def side(self, recording: Recording) -> Side:
+        """The samples in the direction that does for all."""
+        rows = len(recording.outputs)
+        found: dict[int, Tensor | None] = {
+            node: square.sqrt().expand(rows, -1) for node, square in self.squares.items()
+        }
+        return Side(recording, [found], {})
 
 
 def layer_inputs(recording: Recording, layer: Layer, samples: slice, columns: slice = slice(None)) -> Tensor:

@@ -10,7 +10,7 @@ from torch.autograd.graph import GradientEdge
 
 from tangentkit.core.batches import Batch, take
 from tangentkit.core.functions import ModelFunction
-from tangentkit.empirical import distances, elementwise, lookups, pooling, products, writes
+from tangentkit.empirical import distances, elementwise, lookups, merging, pooling, products, writes
 from tangentkit.empirical.company import check_company, spread
 from tangentkit.empirical.graph import (
     Graph,
@@ -26,7 +26,7 @@ from tangentkit.empirical.graph import (
 from tangentkit.empirical.routing import moves_samples
 from tangentkit.empirical.rules import Lookup, Matrix, Site, Vector, apply_rule
 
-OUR_RULES = (distances, elementwise, lookups, pooling, products, writes)
+OUR_RULES = (distances, elementwise, lookups, merging, pooling, products, writes)
 """The modules that register rules when they are imported."""
 SMALL, LARGE = 2, 3
 """Batch sizes of the two passes from which the structure is learned."""
@@ -49,8 +49,10 @@ class Layer:
     bias_uses: tuple[Use, ...] = ()
     lookups: tuple[Use, ...] = ()
     """Of a tied layer, the uses that look up rows."""
-    pooled: "tuple[Layer, ...]" = ()
-    """The same parameters seen from behind a pooling, where that is possible: one layer for each."""
+    behind: "tuple[Layer, ...]" = ()
+    """The same parameters seen from behind a pooling or from a linear head, where that is possible."""
+    merges: bool = False
+    """Whether gradients at its uses are the same for all samples, so that output directions merge to one."""
 
     @property
     def parts(self) -> "tuple[Layer, ...]":
@@ -92,8 +94,8 @@ class Structure:
 
     @property
     def views(self) -> "tuple[tuple[Layer, ...], ...]":
-        """The layers, and where some are seen from behind a pooling, all of them once more with those that are."""
-        behind = tuple(view for layer in self.layers for view in layer.pooled or (layer,))
+        """The layers, and where some can be seen from behind, all of them once more with those that are."""
+        behind = tuple(view for layer in self.layers for view in layer.behind or (layer,))
         return (self.layers,) if behind == self.layers else (self.layers, behind)
 
     def names(self) -> list[str]:
@@ -106,7 +108,7 @@ class Structure:
         for layer in self.layers:
             if layer.weight not in reasons:
                 kept = layer.bias is not None and layer.bias not in reasons
-                layers.append(layer if kept else replace(layer, bias=None, bias_uses=(), pooled=()))
+                layers.append(layer if kept else replace(layer, bias=None, bias_uses=(), behind=()))
             elif layer.bias is not None and layer.bias not in reasons:
                 layers.append(Layer("vector", layer.bias, layer.bias_uses))
         return replace(
@@ -146,8 +148,10 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
         return Structure((), {}, (), dict.fromkeys(names, "the graph depends on the batch size"), ())
     side = parameter_side(small, large)
     uses = find_uses(small, side)
-    behind = {use: pooling.from_behind(large, side, use) for found in uses.values() for use in found}
-    nodes = sorted({use.node for pair in behind.items() for use in pair if use is not None})
+    used = [use for found in uses.values() for use in found]
+    pooled = {use: pooling.from_behind(large, side, use) for use in used}
+    headed = {use: merging.before_head(large, side, use) for use in used}
+    nodes = sorted({use.node for use in (*used, *pooled.values(), *headed.values()) if use is not None})
     passes = (
         (function, small_parameters, small, small_outputs),
         (function, large_parameters, large, large_outputs),
@@ -164,7 +168,10 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
     return Structure(
         signature=large.signature,
         axes=axes,
-        layers=tuple(replace(layer, pooled=_pooled(large, layer, behind, axes)) for layer in layers),
+        layers=tuple(
+            replace(layer, behind=_pooled(large, layer, pooled, axes) or _merged(large, layer, headed, axes))
+            for layer in layers
+        ),
         generic=generic,
         unused=tuple(name for name in names if name not in uses),
         counts={name: len(found) for name, found in uses.items()},
@@ -271,18 +278,36 @@ def _pooled(
     graph: Graph, layer: Layer, behind: dict[Use, Use | None], axes: dict[int, SampleAxis]
 ) -> tuple[Layer, ...]:
     """The parameters of a convolution that is used once, each on its own, seen from behind its pooling."""
-    uses = [behind[use] for use in (*layer.uses, *layer.bias_uses)]
-    if layer.kind != "matrix" or len(layer.uses) > 1:
-        return ()
+    seen = _seen(graph, layer, behind, axes)
+    kinds = ("matrix", "vector")[: len(seen)]
+    return tuple(
+        Layer(kind, name, (use,)) for kind, name, use in zip(kinds, layer.names, seen, strict=bool(seen))
+    )
+
+
+def _merged(
+    graph: Graph, layer: Layer, behind: dict[Use, Use | None], axes: dict[int, SampleAxis]
+) -> tuple[Layer, ...]:
+    """A layer that is used once, before a linear head, seen from there."""
+    seen = _seen(graph, layer, behind, axes)
+    return (replace(layer, uses=seen[:1], bias_uses=seen[1:], merges=True),) if seen else ()
+
+
+def _seen(
+    graph: Graph, layer: Layer, behind: dict[Use, Use | None], axes: dict[int, SampleAxis]
+) -> tuple[Use, ...]:
+    """The uses of a layer, the weight's and the bias', as seen from behind; none if it is not possible for all."""
     found = []
-    for kind, rule, name, use in zip(("matrix", "vector"), (Matrix, Vector), layer.names, uses, strict=False):
+    for use, rule in zip((*layer.uses, *layer.bias_uses), (Matrix, Vector), strict=False):
+        view = behind[use]
         try:
-            if use is None or not isinstance(apply_rule(site(graph, use, axes, LARGE)), rule):
-                return ()
+            fits = view is not None and isinstance(apply_rule(site(graph, view, axes, LARGE)), rule)
         except Exception:
-            return ()  # a view more or less: the convolution itself has a rule
-        found.append(Layer(kind, name, (use,)))
-    return tuple(found)
+            fits = False  # a view more or less: the layer itself has a rule
+        if view is None or not fits:
+            return ()
+        found.append(view)
+    return tuple(found) if layer.kind == "matrix" and len(layer.uses) == 1 else ()
 
 
 def _is_bias(graph: Graph, use: Use) -> bool:

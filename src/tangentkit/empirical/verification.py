@@ -24,7 +24,14 @@ from tangentkit.empirical.company import HALVES, check_company, distinct, in_sin
 from tangentkit.empirical.generic import loop_gradients, vmap_gradients
 from tangentkit.empirical.recording import AnotherGraphError, Recording, record
 from tangentkit.empirical.rules import RULES, Matrix
-from tangentkit.empirical.side import Side, layer_indices, layer_inputs, lookup_gradients, matrix_gradients
+from tangentkit.empirical.side import (
+    Merged,
+    Side,
+    layer_indices,
+    layer_inputs,
+    lookup_gradients,
+    matrix_gradients,
+)
 from tangentkit.empirical.structure import Layer, Structure, learn_structure
 
 BATCH = 5
@@ -134,13 +141,22 @@ def _disagreements(
     wrong = {}
     for layer in layers:
         try:
-            for name, gradients in _structured(side, layer):
+            for name, gradients in (found for one in _ways(side, layer) for found in _structured(one, layer)):
                 if not _agree(_gram(gradients.reshape(side.n, 1, -1)[CHECKED]), truth[name], scale):
                     wrong[name] = "its rule disagrees with autograd"
         except Exception as error:
             # A rule that raises is a wrong rule: autograd has already shown that the model is sound.
             wrong |= dict.fromkeys(layer.names, f"its rule raised {type(error).__name__}: {error}")
     return wrong
+
+
+def _ways(side: Side, layer: Layer) -> list[Side]:
+    """The side, and where directions merge, also the direction in their place: here of one direction."""
+    if not layer.merges:
+        return [side]
+    merged = Merged()
+    merged.add(side, [layer])
+    return [side, merged.side(side.recording)]
 
 
 def _structured(side: Side, layer: Layer) -> list[tuple[str, Tensor]]:
