@@ -182,3 +182,13 @@ def test_any_geometry(data, n, m, rank):
             assert gap(found(x), kernel_of_jacobians(jx, jx, kind)) <= 1e-10
             assert gap(found(x, y), kernel_of_jacobians(jx, jy, kind)) <= 1e-10
         assert views(found, x)["0.0.weight"]
+
+
+def test_a_row_whose_view_changes(monkeypatch):
+    """What a row of tiles keeps of its left side belongs to one view."""
+    name = "conv, relu, max pool"
+    x, y = CASES[name].batches()
+    row = CASES[name].kernel().row(x)
+    for weight in (1e9, -1e9, 1e9):
+        monkeypatch.setattr(costs, "THROUGH_POOLING", weight)
+        assert gap(row(y), expected(name, "trace", symmetric=False)) <= 1e-10

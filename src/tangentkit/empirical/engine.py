@@ -84,7 +84,7 @@ class Engine:
         self, x: Batch, y: Batch | None, size: Batching, costs: Costs, kept: "Kept"
     ) -> Iterator[tuple[slice, slice, "_Piece", "_Piece"]]:
         """Pairs of pieces that cover the kernel, or its lower triangle; a piece of x is recorded once."""
-        routes = tuple(cost.route for _, cost in costs.values())
+        routes = tuple((layer, cost.route) for layer, (_, cost) in costs.items())
         for i in spans(batch_size(x), size.samples):
             key = (self.known, i.start, i.stop, size.directions, routes)
             left = kept.piece(key, lambda i=i: self._piece(take(x, i), size))

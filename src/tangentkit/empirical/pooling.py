@@ -10,6 +10,7 @@ The sum in brackets is made once; backward passes end at the pooling, whose outp
 window, and so is the product. Every channel chooses its own inputs: they are heads of the layer, with one row each.
 """
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from torch import Tensor
 from tangentkit.core.pages import empty
 from tangentkit.empirical.chains import follow, kept_with, local_derivative, start
 from tangentkit.empirical.graph import Graph, MixedSamplesError, SampleAxis, Use
-from tangentkit.empirical.patches import Convolution, patches
+from tangentkit.empirical.patches import Convolution, window_patches
 from tangentkit.empirical.rules import Matrix, NoRuleError, Site, Vector, layer_rule
 
 POOLINGS = (
@@ -92,14 +93,20 @@ def pooled(site: Site) -> Matrix | Vector:
     )
 
     def inputs(samples: slice) -> Tensor:
-        # (n, groups, channels of a group, kernel entries, windows), summed over the places of a window.
-        a = patches(x[samples], geometry, windows, window).unflatten(1, (groups, 1, -1)).flatten(3, 4)
-        d = _local(pooling, convolution)[samples].unflatten(1, (groups, -1)).unsqueeze(3)
-        shape = torch.broadcast_shapes(a.shape, d.shape)
-        total = torch.mul(a[..., 0, :], d[..., 0, :], out=empty(x, *shape[:4], shape[5]))
-        for place in range(1, shape[4]):
-            total.addcmul_(a[..., place, :], d[..., place, :])
-        return total.flatten(1, 2).mT
+        # (n, groups, channels of a group, ...) of the output, ahead of (input channels, *kernel, windows).
+        a = window_patches(x[samples], geometry, window, windows).unflatten(1, (groups, 1, -1))
+        d = _local(pooling, convolution)[samples].unflatten(1, (groups, -1))
+        rank, total = len(window), None
+        for k, place in enumerate(itertools.product(*map(range, window))):
+            here = a[(..., *place, slice(None))]
+            weight = d[:, :, :, k].unflatten(3, (*[1] * (rank + 1), -1))
+            if total is None:
+                out = empty(x, *torch.broadcast_shapes(here.shape, weight.shape))
+                total = torch.mul(here, weight, out=out)
+            else:
+                total.addcmul_(here, weight)
+        assert total is not None
+        return total.flatten(3, -2).flatten(1, 2).mT
 
     summed = math.prod((*site.shape, *window, *windows))
     return Matrix(inputs, lambda g: g.flatten(2).unsqueeze(3), transposed=False, summed=summed)
