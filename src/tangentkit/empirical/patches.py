@@ -55,7 +55,7 @@ def window_patches(
 ) -> Tensor:
     """The patches of output positions that lie side by side in windows.
 
-    Entry k of the patch at place w of window u is x[u W s + w s + k d], with the window's size W, the stride s and the
+    Entry k of the patch at place w of window u is x[u W s + w s + k d], with the window's size W, stride s and
     dilation d: it depends on k and w by their offset w s + k d only. So every offset is copied once, and patches are
     views of that.
 
