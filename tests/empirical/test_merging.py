@@ -173,3 +173,16 @@ def test_a_case_of_the_zoo_merges():
     x, _ = CASES["hundred outputs"].batches()
     layers = CASES["hundred outputs"].kernel()._knowledge.of(x).structure.layers
     assert any(view.merges for layer in layers for view in layer.behind)
+
+
+def test_layers_without_bias_keep_their_view_beside_generic_ones():
+    model = Formula(
+        lambda m, x: m.c(m.a(x * m.s.exp().cumsum(0)).relu()),
+        a=nn.Linear(5, 6, bias=False),
+        c=nn.Linear(6, 4),
+        s=nn.Parameter(torch.zeros(5)),
+    ).double()
+    kernel = TangentKernel(model)
+    assert merging(kernel) == ["a.weight"]
+    structure = kernel._knowledge.of(X).structure.without({"s": "forced"})
+    assert [layer.weight for layer in structure.layers if layer.behind] == ["a.weight"]

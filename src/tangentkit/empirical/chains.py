@@ -30,7 +30,7 @@ def follow(graph: Graph, i: int) -> tuple[int, int | None]:
 
 
 def _only_user(graph: Graph, i: int) -> int | None:
-    users = [j for j, edges in enumerate(graph.edges) for edge in edges if edge == (i, 0)]
+    users = graph.users.get((i, 0), [])
     return users[0] if len(users) == 1 else None
 
 

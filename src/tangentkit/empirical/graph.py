@@ -57,6 +57,15 @@ class Graph:
             for i, (node, edges) in enumerate(zip(self.nodes, self.edges, strict=True))
         )
 
+    @cached_property
+    def users(self) -> dict[Edge, list[int]]:
+        """Output of a node -> the nodes that take it in, once for each time they do."""
+        found: dict[Edge, list[int]] = {}
+        for i, edges in enumerate(self.edges):
+            for edge in edges:
+                found.setdefault(edge, []).append(i)
+        return found
+
     def shapes(self, i: int) -> list[tuple[int, ...]]:
         """The shapes of the forward outputs of node i."""
         return [tuple(meta.shape) for meta in self.nodes[i]._input_metadata]  # pyright: ignore

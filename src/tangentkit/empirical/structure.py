@@ -107,7 +107,7 @@ class Structure:
         layers = []
         for layer in self.layers:
             if layer.weight not in reasons:
-                kept = layer.bias is not None and layer.bias not in reasons
+                kept = layer.bias is None or layer.bias not in reasons
                 layers.append(layer if kept else replace(layer, bias=None, bias_uses=(), behind=()))
             elif layer.bias is not None and layer.bias not in reasons:
                 layers.append(Layer("vector", layer.bias, layer.bias_uses))
