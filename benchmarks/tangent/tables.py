@@ -18,17 +18,17 @@ REASONS = """### What stands between us and the limit
 
 From profiles of single calls:
 
-- MLP, trace: nine tenths are matrix products, half of them backward passes; the rest is the ReLU's backward (6 %),
-  the copy that joins ten directions (2 %) and Python. The layer before the head takes one direction in the place of
-  ten, which is why the limit is lower than it was.
+- MLP, trace: matrix products are 70 % of a profiled call, two fifths of them backward passes; the rest is the ReLU's
+  backward (6 %), copies (3 %) and Python, which the profiler slows. The layer before the head takes one direction in
+  the place of ten, which is why the limit is lower than it was.
 - MLP, full, N = 128: matrix products are half of it; the rest is several hundred small operations and views, which
   Python starts one by one.
 - LeNet, trace: backward passes 27 % (two thirds of them one convolution, whose six input channels oneDNN pads to
   sixteen), symmetric products 26 % at 165 GFLOP/s, gradients of convolutions 15 % at 40 to 120 GFLOP/s (products of
   10 x 196 x 25 and of 160 x 100 x 150 are too thin for more), forward passes 9 % (half of it max-pooling), inputs of
   the first layer summed over its pooling 7 %, copies 5 %, Python 5 %. The second core waits a quarter of the time.
-  Tried without gain: other panels, recursion and batched blocks for the symmetric product (OpenBLAS' own is 10 %
-  faster, in another pool of threads), blocks of columns, larger and smaller pieces and passes.
+  Tried without gain: other panels, recursion and batched blocks for the symmetric product (OpenBLAS' own was 10 %
+  faster on 512 x 24,000, slower on other shapes), blocks of columns, larger and smaller pieces and passes.
 - LeNet, pseudo: one direction; forward passes are a third of it, half of that max-pooling.
 - ResNet-18, trace: backward convolutions 33 % at 125 GFLOP/s, building gradients 29 % at 143 GFLOP/s, products of 64
   rows 13 %, unfolding patches 9 %. Channels last makes the backward passes 10 % faster, no more, and a model that

@@ -8,7 +8,8 @@ from torch import nn
 
 from cases import CASES, expected, gap, kernel_of_jacobians
 from cases.pooling import SEEN_AS_IT_IS, SEEN_FROM_BEHIND
-from tangentkit import reference
+from tangentkit import models, reference
+from tangentkit.core import pages
 from tangentkit.empirical import TangentKernel, costs, engine, pooling, rules
 from tangentkit.empirical.batching import Batching
 from tangentkit.empirical.rules import Matrix
@@ -192,3 +193,20 @@ def test_a_row_whose_view_changes(monkeypatch):
     for weight in (1e9, -1e9, 1e9):
         monkeypatch.setattr(costs, "THROUGH_POOLING", weight)
         assert gap(row(y), expected(name, "trace", symmetric=False)) <= 1e-10
+
+
+def test_no_call_needs_fresh_memory(monkeypatch):
+    """Blocks of nearly the same size would drive each other out of the pool, in turns for ever."""
+    kernel, x = TangentKernel(models.lenet(), memory="2GB"), torch.randn(512, 1, 28, 28)
+    for _ in range(3):
+        kernel(x)
+    made, real = [], pages.np.empty
+
+    def empty(size, *args, **options):
+        if isinstance(size, int) and size >= pages.LARGE:
+            made.append(size)
+        return real(size, *args, **options)
+
+    monkeypatch.setattr(pages.np, "empty", empty)
+    kernel(x)
+    assert made == []

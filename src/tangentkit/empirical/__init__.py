@@ -2,10 +2,11 @@
 
 How a tangent kernel is made: `graph` finds where parameters meet samples in the autograd graph, `rules` (those of
 `products`, `elementwise`, `lookups`, `distances` and `writes`) say what the gradient is at each such place,
-`structure` puts both together, `routing` sees whether the model moves samples by their content, `company` whether
-samples see each other, `verification` compares with plain autograd, `knowledge` keeps and revises it all. `recording`
-runs a batch and its backward passes, `costs` and `batching` count the cheapest way within the memory budget,
-`contraction` turns factors into tiles, `engine` drives it all, and `generic` does by force what has no rule.
+`structure` puts both together and tells which layers can be seen from behind (`chains`, `pooling`, `merging`),
+`routing` sees whether the model moves samples by their content, `company` whether samples see each other,
+`verification` compares with plain autograd, `knowledge` keeps and revises it all. `recording` runs a batch and its
+backward passes, `costs` and `batching` count the cheapest way within the memory budget, `contraction` turns factors
+into tiles, `engine` drives it all, and `generic` does by force what has no rule.
 
 Kernels of activations (`features`) watch modules (`activations`) and find the last product with a weight (`heads`).
 """

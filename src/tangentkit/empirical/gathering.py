@@ -5,6 +5,8 @@ samples, whose tensors stay near the cache, and what is kept of them is, for eac
 
 * the per-sample gradients, written down (n, r, d): vectors, and weights shared over many positions;
 * the outgoing gradients g (n, h, r, s, q), whose inputs a the recordings hold anyway.
+
+Layers whose directions merge keep one direction in the place of all.
 """
 
 from collections.abc import Iterable, Iterator
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.pages import empty
-from tangentkit.empirical.blocks import Blocks
+from tangentkit.empirical.blocks import Blocks, even
 from tangentkit.empirical.costs import Cost, Costs, Size
 from tangentkit.empirical.recording import Recording
 from tangentkit.empirical.side import Merged, Outgoing, Side, layer_indices, layer_inputs, matrix_gradients
@@ -125,7 +127,8 @@ def gather(passing: Iterable[Passing], n: int, costs: Costs, *, full: bool, bloc
         for layer, g in (*stacks.tensors.items(), *alone.tensors.items()):
             size, directions = costs[layer][0], g.shape[2]
             weight = written.slot(layer.weight, samples, (directions, size.h, size.q, size.p), g)
-            bias = layer.bias and written.slot(layer.bias, samples, (directions, size.h, size.q), g)
+            shape = (directions, size.h, size.q)
+            bias = None if layer.bias is None else written.slot(layer.bias, samples, shape, g)
             _write(recording, layer, g, weight, bias, blocks)
         for name, values in some.generic.items():
             written.slot(name, samples, values.shape[1:], values).copy_(values)
@@ -164,7 +167,7 @@ def _write(
     """
     _, h, r, s, q = g.shape
     step = max(1, blocks.pieces // (h * s * max(weight.shape[-1], r * q)))
-    for samples in spans(recording.n, step):
+    for samples in spans(recording.n, even(recording.n, step)):  # of one size: memory is used again
         matrix_gradients(g[samples], layer_inputs(recording, layer, samples), out=weight[samples])
         if bias is not None:
             bias[samples] = g[samples].sum(3).transpose(1, 2)

@@ -279,10 +279,8 @@ def _pooled(
 ) -> tuple[Layer, ...]:
     """The parameters of a convolution that is used once, each on its own, seen from behind its pooling."""
     seen = _seen(graph, layer, behind, axes)
-    kinds = ("matrix", "vector")[: len(seen)]
-    return tuple(
-        Layer(kind, name, (use,)) for kind, name, use in zip(kinds, layer.names, seen, strict=bool(seen))
-    )
+    parts = zip(("matrix", "vector"), layer.names, seen, strict=False)  # there may be no bias
+    return tuple(Layer(kind, name, (use,)) for kind, name, use in parts)
 
 
 def _merged(
