@@ -38,7 +38,7 @@ def network() -> nn.Sequential:
         nn.Linear(3, 6), nn.BatchNorm1d(6), nn.Tanh(), nn.Dropout(0.5), nn.Linear(6, 2)
     ).double()
     model(torch.randn(20, 3).double())  # in training mode: statistics of its own
-    return model
+    return model.eval()
 
 
 X = torch.randn(7, 3, generator=torch.Generator().manual_seed(1)).double()

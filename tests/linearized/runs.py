@@ -26,9 +26,11 @@ SETTINGS = {
 
 def network(seed: int = 0) -> nn.Module:
     torch.manual_seed(seed)
-    return nn.Sequential(
-        nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3)
-    ).double()
+    return (
+        nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2), nn.Linear(8, 3))
+        .double()
+        .eval()
+    )
 
 
 def same(a: nn.Module, b: nn.Module) -> bool:

@@ -64,7 +64,7 @@ def test_value_and_gradient_of_the_logits(make, attention):
 
 def test_models_that_are_checkpointed_train_without():
     torch.manual_seed(0)
-    network = bert("sdpa").double()
+    network = bert("sdpa").double().eval()
     plain = linearize(network)
     network.gradient_checkpointing_enable()
     model = linearize(network)

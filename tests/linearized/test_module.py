@@ -13,7 +13,8 @@ from torch import nn
 from cases import CASES, Formula, gap
 from linearized.displaced import X, displace, flat_gradient, network
 from tangentkit.core.errors import InputError, ModelError, NumericalError, UnknownNameError
-from tangentkit.linearized import linearize
+from tangentkit.empirical import TangentKernel
+from tangentkit.linearized import linearize, taylorize
 
 # -- a module among modules --------------------------------------------------------------------------------------
 
@@ -66,14 +67,45 @@ def test_training_mode_has_no_effect():
     assert gap(model(X[:3]).detach(), one[:3].detach()) <= 1e-14
 
 
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(3), nn.Dropout(0.5)], ids=["batch norm", "dropout"])
+@pytest.mark.parametrize("make", [linearize, lambda net: taylorize(net, 2), TangentKernel])
+def test_expansions_and_kernels_refuse_training_mode_alike(layer, make):
+    net = nn.Sequential(nn.Linear(3, 3), layer.train())
+    with pytest.raises(ModelError, match=r"'1' is in training mode.*model.eval\(\)"):
+        make(net)
+    assert net.training
+    make(net.eval())
+
+
+def test_modes_are_those_of_the_snapshot():
+    net = Formula(lambda m, x: m.a(x) if m.training else 2 * m.a(x), a=nn.Linear(3, 2))
+    model = linearize(net.train())
+    assert torch.equal(model.eval()(X.float()), net(X.float()))
+
+
+def test_weights_load_strictly_into_the_network():
+    tied = nn.Linear(3, 3)
+    net = nn.Sequential(tied, nn.BatchNorm1d(3), tied, nn.Linear(3, 2).requires_grad_(False))
+    net(torch.randn(9, 3))
+    net.eval().register_buffer("scratch", torch.ones(2), persistent=False)
+    model = linearize(net)
+    displace(model)
+    moved = copy.deepcopy(net)
+    moved.load_state_dict(model.weights())
+    u = dict(model.displacement.named_parameters())
+    for name, w in net.named_parameters():
+        assert torch.equal(moved.get_parameter(name), w + u[name] if name in u else w)
+    assert torch.equal(moved[1].running_mean, net[1].running_mean)
+
+
 def test_state_dict_round_trip_between_different_networks():
     model = linearize(network())
     displace(model)
     torch.manual_seed(5)
     other = linearize(
-        nn.Sequential(
-            *[type(m)(*a) for m, a in zip(network(), ((3, 6), (6,), (), (), (6, 2)), strict=True)]
-        ).double()
+        nn.Sequential(*[type(m)(*a) for m, a in zip(network(), ((3, 6), (6,), (), (), (6, 2)), strict=True)])
+        .double()
+        .eval()
     )
     assert not torch.equal(other(X), model(X))
     other.load_state_dict(model.state_dict())

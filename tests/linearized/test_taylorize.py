@@ -23,7 +23,7 @@ def displace(model, scale=1.0):
 def moved(network, model):
     """The network itself at w0 + u."""
     there = copy.deepcopy(network)
-    there.load_state_dict(model.weights(), strict=False)
+    there.load_state_dict(model.weights())
     return there
 
 
@@ -105,7 +105,7 @@ def test_second_derivatives_are_differences_of_gradients(name):
 
 def test_it_is_a_module_as_the_linearization_is():
     torch.manual_seed(0)
-    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2)).double()
+    network = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4), nn.Tanh(), nn.Linear(4, 2)).double().eval()
     model = taylorize(network, 2)
     displace(model, 0.3)
     assert isinstance(model, TaylorModel)

@@ -13,9 +13,10 @@ from tangentkit.core.functions import TURN, Forward, ModelFunction, snapshot
 from tangentkit.core.parameters import Selection, select_parameters
 from tangentkit.linearized.derivatives import ROUTES
 from tangentkit.linearized.evaluation import Evaluation, Outputs, Weights
+from tangentkit.linearized.finite import finite_orders
 from tangentkit.linearized.named_tensors import NamedTensors
 from tangentkit.linearized.routes import TROUBLE, choose_route
-from tangentkit.linearized.skeleton import evaluating, skeleton
+from tangentkit.linearized.skeleton import skeleton
 
 
 def linearize(
@@ -29,6 +30,9 @@ def linearize(
     in the order and under the names of the model's parameters; a gradient in u is one backward pass, whatever the
     number of outputs. The model itself is left as it is, and what happens to it later changes nothing here.
 
+    As for every kernel, layers whose outputs are random or depend on other samples in training mode (dropout,
+    BatchNorm) must be in evaluation mode: call `model.eval()` first.
+
     Args:
         model: any module that torch can differentiate.
         constant: whether f(w0, x) is part of it; False leaves the differential J(w0, x) u alone.
@@ -37,7 +41,8 @@ def linearize(
             called with the batch.
 
     Raises:
-        ModelError: the model cannot be copied, is not initialized, or mixes dtypes.
+        ModelError: the model cannot be copied, is not initialized, mixes dtypes, or has dropout or BatchNorm in
+            training mode.
 
     Example:
         >>> network = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -65,7 +70,8 @@ def taylorize(
 
     Raises:
         InputError: the degree is not a positive integer.
-        ModelError: the model cannot be copied, is not initialized, or mixes dtypes.
+        ModelError: the model cannot be copied, is not initialized, mixes dtypes, or has dropout or BatchNorm in
+            training mode.
 
     Example:
         >>> square = nn.Linear(1, 1, bias=False)
@@ -85,8 +91,8 @@ class Expansion(nn.Module):
 
     The parameters are `displacement.NAME`. The buffers are `origin.NAME`: the weights w0 and all else of the
     network's state, so that `state_dict` holds everything, and `to`, `double`, `deepcopy` and pickle do what they
-    do to any module. The network's code is kept beside them, in evaluation mode for ever: normalizations use the
-    statistics of w0, dropout is off, and `train()` has no effect on either.
+    do to any module. The network's code is kept beside them, in the modes that its layers had at w0: `train()` and
+    `eval()` have no effect on it.
 
     Args:
         function: the network at w0, called with (args, kwargs).
@@ -124,9 +130,17 @@ class Expansion(nn.Module):
         return self._routes.get(False, self._routes.get(True))
 
     def weights(self) -> Weights:
-        """w0 + u by the names of the network's parameters; `network.load_state_dict(..., strict=False)` takes it."""
+        """The state of the network at w0 + u: `network.load_state_dict(model.weights())` takes it.
+
+        It has every name of the network's own `state_dict`: displaced parameters, the others, and buffers.
+        """
+        code, state = self._code.module, dict(self.origin.named_buffers(remove_duplicate=False))
         with torch.no_grad():
-            return {name: self.origin.get_buffer(name) + u for name, u in self._u().items()}
+            state |= {name: state[name] + u for name, u in self._u().items()}
+        # One tensor may have several names (tied weights), of which the origin has the first.
+        first = {id(w): name for name, w in (*code.named_parameters(), *code.named_buffers())}
+        wanted = code.state_dict(keep_vars=True)
+        return {name: state[first[id(w)]] if id(w) in first else w for name, w in wanted.items()}
 
     def extra_repr(self) -> str:
         """The network and the degree."""
@@ -148,14 +162,14 @@ class Expansion(nn.Module):
         if inputs not in self._routes:
             self._routes[inputs] = choose_route(evaluate, self.degree)
         try:
-            return ROUTES[self._routes[inputs]](evaluate, self._u(), self.degree)
+            return finite_orders(ROUTES[self._routes[inputs]], evaluate, self._u(), self.degree)
         except TROUBLE:
             # Another batch may take another path through the network, or be one that no route can take.
             route = choose_route(evaluate, self.degree)
             if route == self._routes[inputs]:
                 raise
             self._routes[inputs] = route
-            return ROUTES[route](evaluate, self._u(), self.degree)
+            return finite_orders(ROUTES[route], evaluate, self._u(), self.degree)
 
     def _u(self) -> Weights:
         return dict(self.displacement.named_parameters(remove_duplicate=False))
@@ -226,8 +240,7 @@ def _function(model: nn.Module, params: Selection, forward: Forward | None) -> M
             hint="call it once with a batch, so that lazy layers learn their shapes",
         )
     _refuse_scaled_gradients(model, params)
-    with evaluating(model):
-        function = snapshot(model, params=params, forward=_ByRule(forward) if forward else _as_called)
+    function = snapshot(model, params=params, forward=_ByRule(forward) if forward else _as_called)
     return replace(function, module=skeleton(model))
 
 
