@@ -20,6 +20,7 @@ from tangentkit.infinite.pairings import Listed, Pairing, Panel, Products, Selve
 from tangentkit.infinite.parameterization import Scales
 from tangentkit.infinite.propagation import Field, Propagation, gathers_many, largest_field, same_positions
 from tangentkit.infinite.reading import Reading, read
+from tangentkit.infinite.repeats import repeats
 from tangentkit.infinite.tracing import LAYERS, OURS, Prelude, is_layer, trace
 from tangentkit.linalg.spans import spans
 from tangentkit.nn import Stds, layer_stds
@@ -192,7 +193,17 @@ class Work:
         if symmetric:
             # Samples that meet themselves are exact: no difference of nearly equal numbers is taken.
             out.diagonal().copy_(self.diag(x))
+        if not out.requires_grad:
+            self._settle_repeats(out, x, y)
         return out
+
+    def _settle_repeats(self, out: Tensor, x: Tensor, y: Tensor) -> None:
+        """Gives equal samples of both batches the value of a sample with itself."""
+        found = [(i, j) for i, j in repeats(x, y) if x is not y or len(i) > 1]
+        if found:
+            values = self.diag(x[[i[0] for i, _ in found]])
+            for (i, j), value in zip(found, values, strict=True):
+                out[torch.tensor(i)[:, None], torch.tensor(j)] = value
 
     def _fill(self, out: Tensor, first: Panel, second: Panel, *, symmetric: bool) -> None:
         """The values of all pairs of two panels, tile by tile."""
