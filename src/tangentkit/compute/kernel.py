@@ -1,19 +1,42 @@
 """What a kernel is: a function of two batches that gives a matrix, and how kernels compose."""
 
 import abc
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from inspect import isfunction
+from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from tangentkit.compute.identity import Plain, identify
 from tangentkit.core.batches import Batch
-from tangentkit.core.errors import InputError, NumericalError
+from tangentkit.core.errors import InputError, NumericalError, TangentkitError, briefly
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Row = Callable[..., Tensor]
 """A row of tiles: y -> k(x, y), and without y the symmetric k(x, x)."""
+
+
+def explaining(method: Callable[P, T]) -> Callable[P, T]:
+    """A method of kernels whose errors say what to do next, and come without the frames of what went on inside."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except TangentkitError:
+            raise
+        except Exception as error:
+            kernel, *data = args
+            found = kernel._refusal(error, *data)  # pyright: ignore[reportAttributeAccessIssue]
+            if found is None:
+                raise
+        raise found
+
+    return briefly(call)
 
 
 class Kernel(abc.ABC):
@@ -23,6 +46,12 @@ class Kernel(abc.ABC):
     `k1 + k2`, `2.0 * k`, `k.normalized()`, `k.to(torch.float64)`. They are immutable, so copies are the kernel
     itself.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, method in list(vars(cls).items()):
+            if isfunction(method) and (name == "__call__" or not name.startswith("_")):
+                setattr(cls, name, explaining(method))
 
     @abc.abstractmethod
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
@@ -65,6 +94,10 @@ class Kernel(abc.ABC):
     def to(self, dtype: torch.dtype) -> "CastKernel":
         """The kernel with its values in another dtype; the computation itself stays in the model's."""
         return CastKernel(self, dtype)
+
+    def _refusal(self, error: Exception, *data: Any) -> TangentkitError | None:  # noqa: ARG002
+        """The error that says why a method could not do with its arguments, if that is known."""
+        return None
 
     def __add__(self, other: "Kernel") -> "SumKernel":
         return SumKernel(self, other) if isinstance(other, Kernel) else NotImplemented

@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from tangentkit.compute.identity import Plain, identify
-from tangentkit.core.batches import Batch, as_batch, batch_size, copied, describe, take, tensors
+from tangentkit.core.batches import Batch, batch_size, copied, describe, take, tensors
 from tangentkit.core.errors import BudgetError, ModelError, NumericalError, UnknownNameError
-from tangentkit.core.functions import Forward, ModelFunction, check_inputs, snapshot
+from tangentkit.core.functions import Forward, ModelFunction, snapshot
 from tangentkit.core.memory import format_bytes, memory_budget
+from tangentkit.core.refusals import accepted
 from tangentkit.empirical.company import HALVES, check_same, distinct, in_single_precision, spread
 from tangentkit.linalg.spans import spans
 
@@ -79,9 +80,7 @@ class Activations:
 
     def checked(self, x: Batch) -> Batch:
         """A batch that the model takes."""
-        x = as_batch(x)
-        check_inputs(self.function, x)
-        return x
+        return accepted(self.function, x)
 
     def pieces(self, x: Batch, layers: Iterable[str]) -> Iterator[tuple[slice, Calls]]:
         """(samples, activations (n, d) of some layers) for as many samples at a time as fit the memory budget.

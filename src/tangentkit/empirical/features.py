@@ -2,15 +2,17 @@
 
 from collections.abc import Iterator, Sequence
 from types import NoneType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tangentkit.compute.kernel import Kernel
-from tangentkit.core.batches import Batch, as_batch, batch_size, check_same_structure, describe, take
-from tangentkit.core.errors import InputError, ModelError
+from tangentkit.core.batches import Batch, batch_size, check_same_structure, describe, take
+from tangentkit.core.errors import InputError, ModelError, TangentkitError
 from tangentkit.core.functions import Forward
 from tangentkit.core.pages import zeros
+from tangentkit.core.refusals import refusal
 from tangentkit.empirical.activations import Activations, inputs_of, outputs_of
 from tangentkit.empirical.heads import Product, last_product
 
@@ -69,10 +71,13 @@ class ConjugateKernel(Kernel):
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """h(x) h(y)ᵀ."""
-        if y is not None:
-            check_same_structure(as_batch(x), as_batch(y))
+        x = self.activations.checked(x)
         hx = self.features(x)
-        return hx @ (hx if y is None else self.features(y)).T
+        if y is None:
+            return hx @ hx.T
+        y = self.activations.checked(y)
+        check_same_structure(x, y)
+        return hx @ self.features(y).T
 
     def diag(self, x: Batch) -> Tensor:
         """‖h(x)‖²."""
@@ -87,6 +92,9 @@ class ConjugateKernel(Kernel):
     def _of_product(self, x: Batch, product: Product) -> Iterator[Tensor]:
         for samples in self.activations.spans(x, self.activations.survey(x, [])):
             yield product.inputs(take(x, samples))
+
+    def _refusal(self, error: Exception, *data: Any) -> TangentkitError | None:
+        return refusal(self.activations.function, error, *data)
 
     def _head(self, x: Batch) -> str | Product:
         if self.layer is not None:
@@ -170,6 +178,9 @@ class EmbeddingKernel(Kernel):
                 b.clear()  # before the next piece is made
             a.clear()
         return total
+
+    def _refusal(self, error: Exception, *data: Any) -> TangentkitError | None:
+        return refusal(self.activations.function, error, *data)
 
     def _zeros(self, n: int, m: int) -> Tensor:
         return zeros(next(iter(self.activations.function.params.values())), n, m)

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from tangentkit.core.batches import Batch, move
+from tangentkit.core.calls import call, read_outputs
 from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
-from tangentkit.core.functions import Forward, call
+from tangentkit.core.functions import Forward
 from tangentkit.core.seeds import Key
 from tangentkit.linearized.checkpoints import identity, load_checkpoint, save_checkpoint
 from tangentkit.linearized.labeled import Labeled, labeled
@@ -180,7 +181,7 @@ class _Run:
     def _step(self, inputs: Batch, targets: Tensor, rate: float, epoch: int) -> tuple[float, float]:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        outputs = self.forward(self.model, inputs)
+        outputs = read_outputs(self.forward(self.model, inputs))
         loss = self.loss.value(outputs, targets)
         if not loss.isfinite():
             raise NumericalError(
@@ -200,7 +201,7 @@ class _Run:
         total, hits = 0.0, 0.0
         for piece in samples:
             inputs, targets = move(piece, self.device)
-            outputs = self.forward(self.model, inputs)
+            outputs = read_outputs(self.forward(self.model, inputs))
             total += float(self.loss.value(outputs, targets)) * len(targets)
             hits += float(self.loss.hits(outputs, targets, self.middle).sum())
         return {f"{name} loss": total / len(samples), f"{name} accuracy": hits / len(samples)}
