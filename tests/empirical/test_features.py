@@ -262,7 +262,7 @@ def test_hooks_are_removed_and_the_snapshot_stays(kind):
             p.mul_(2)
     assert torch.equal(kernel(X), before)
     broken = kind(model, forward=lambda m, x: m(x)[:, 7])
-    with pytest.raises(IndexError):
+    with pytest.raises(InputError, match="index 7 is out of bounds"):
         broken(X)
     assert not any(child._forward_hooks for child in model.modules())
 

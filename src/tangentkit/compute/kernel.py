@@ -5,6 +5,7 @@ import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import isfunction
+from types import NoneType
 from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -95,6 +96,15 @@ class Kernel(abc.ABC):
         """The kernel with its values in another dtype; the computation itself stays in the model's."""
         return CastKernel(self, dtype)
 
+    def __repr__(self) -> str:
+        shown = {
+            name: value
+            for name, value in vars(self).items()
+            if not name.startswith("_")
+            and isinstance(value, (str, int, float, torch.dtype, NoneType, Kernel))
+        }
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
     def _refusal(self, error: Exception, *data: Any) -> TangentkitError | None:  # noqa: ARG002
         """The error that says why a method could not do with its arguments, if that is known."""
         return None
@@ -131,6 +141,9 @@ class SumKernel(Kernel):
     left: Kernel
     right: Kernel
 
+    def __repr__(self) -> str:
+        return f"{self.left!r} + {self.right!r}"
+
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """The sum of both."""
         return self.left(x, y) + self.right(x, y)
@@ -151,6 +164,9 @@ class ScaledKernel(Kernel):
         if not 0 <= self.factor < float("inf"):
             raise InputError("bad factor of a kernel", expected="a finite number >= 0", got=self.factor)
 
+    def __repr__(self) -> str:
+        return f"{self.factor:g} * {_operand(self.kernel)}"
+
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """The scaled kernel."""
         return self.kernel(x, y) * self.factor
@@ -167,6 +183,9 @@ class CastKernel(Kernel):
     kernel: Kernel
     dtype: torch.dtype
 
+    def __repr__(self) -> str:
+        return f"{_operand(self.kernel)}.to({self.dtype})"
+
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """The kernel, cast."""
         return self.kernel(x, y).to(self.dtype)
@@ -182,6 +201,9 @@ class NormalizedKernel(Kernel):
 
     kernel: Kernel
 
+    def __repr__(self) -> str:
+        return f"{_operand(self.kernel)}.normalized()"
+
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """The cosine of every pair; the diagonal is 1."""
         k = self.kernel(x, y)
@@ -195,6 +217,11 @@ class NormalizedKernel(Kernel):
     def diag(self, x: Batch) -> Tensor:
         """One for every sample."""
         return torch.ones_like(self.kernel.diag(x))
+
+
+def _operand(kernel: Kernel) -> str:
+    """A kernel as part of a product or before a dot."""
+    return f"({kernel!r})" if isinstance(kernel, (SumKernel, ScaledKernel)) else repr(kernel)
 
 
 def _within(value: Any, memory: int) -> Any:

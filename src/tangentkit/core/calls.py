@@ -88,9 +88,8 @@ def check_outputs(answer: Any, n: int) -> Tensor:
             "bad output shape",
             expected="(n, c), a row for each sample",
             got=f"({got},)" if outputs.ndim == 1 else f"({got})",
-            hint="forward=lambda model, batch: model(batch).flatten(1)"
-            if first == "n" and outputs.ndim > 2
-            else "forward=lambda model, batch: ... that returns (n, c)",
+            hint="forward=lambda model, batch: ... that returns (n, c)"
+            + (", by .flatten(1) or the last position [:, -1] say" if outputs.ndim > 2 else ""),
         )
     if not outputs.is_floating_point():
         raise ModelError("bad output dtype", expected="a floating-point type", got=outputs.dtype)

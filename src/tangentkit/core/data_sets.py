@@ -26,7 +26,7 @@ def number_of_samples(data: Any) -> int:
     dataset = data.dataset if isinstance(data, DataLoader) else data
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise InputError(
-            "samples cannot be read by number",
+            "samples cannot be read by ranges",
             expected="a map-style data set, with a length and samples by index",
             got=type(dataset).__name__,
         )

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import RLock, local
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from tangentkit.core.batches import Batch, copied, shapes, tensors
 from tangentkit.core.calls import call, check_outputs
 from tangentkit.core.errors import InputError, ModelError, NumericalError
-from tangentkit.core.parameters import Selection, select_parameters
+from tangentkit.core.parameters import Selection, count, select_parameters
+from tangentkit.core.portable import portable
 
 Result = TypeVar("Result")
 Forward = Callable[[nn.Module, Batch], Tensor]
@@ -26,7 +27,7 @@ parameters and buffers that the module holds."""
 _NOBODY: tuple[None, dict, dict] = (None, {}, {})
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ModelFunction:
     """f(params, batch) of shape (n, c), with everything else of the module as it was at the snapshot.
 
@@ -90,6 +91,17 @@ class ModelFunction:
         # Buffers came as fresh copies: one that was written to has a version, and another may stand in its place.
         standing = dict(self.module.named_buffers()) if buffers else {}
         return all(standing.get(name) is b and b._version == 0 for name, b in buffers.items())
+
+    def __repr__(self) -> str:
+        everything = self.params | self.frozen
+        numbers = (
+            f"{count(self.params):,} of {count(everything):,}" if self.frozen else f"{count(self.params):,}"
+        )
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{type(self.module).__name__}, {numbers} parameters, {dtype} on {self.device}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"forward": portable(self.forward)}
 
     @property
     def dtype(self) -> torch.dtype:

@@ -51,9 +51,10 @@ def layer_error(
         got = shapes(own) if own is batch else f"{shapes(own)} of {shapes(batch)}"
     else:
         got = f"{_with_n(given, batch_size(ran))}, made of {shapes(batch)}"
+    does = "fails on" if expected is None else "does not take"
     what = "what reaches it" if expected is not None and own is None else "this input"
     return InputError(
-        f"{who} does not take {what}" + ("" if sample is None else f" for sample {sample}"),
+        f"{who} {does} {what}" + ("" if sample is None else f" for sample {sample}"),
         expected=expected,
         got=got,
         hint="inputs of the sizes that the model was made for"

@@ -1,5 +1,6 @@
 """Kernels of activations: the conjugate kernel of the last layer's input, the embedding kernel of all layers."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from types import NoneType
 from typing import Any
@@ -17,6 +18,10 @@ from tangentkit.empirical.activations import Activations, inputs_of, outputs_of
 from tangentkit.empirical.heads import Product, last_product
 
 LINEAR = (nn.Linear, nn.Bilinear, nn.modules.linear.NonDynamicallyQuantizableLinear)
+
+
+class LeftOutWarning(UserWarning):
+    """Layers do not count in a kernel of all layers, since their activations do not have the samples first."""
 
 
 class ConjugateKernel(Kernel):
@@ -59,6 +64,10 @@ class ConjugateKernel(Kernel):
             self.activations.check_name(layer)
         self.layer, self.bias = layer, bias
         self._heads: dict[str, str | Product] = {}
+
+    def __repr__(self) -> str:
+        layer = "last product with a weight" if self.layer is None else f"layer={self.layer!r}"
+        return f"ConjugateKernel({self.activations.function!r}; {layer}, bias={self.bias})"
 
     def features(self, x: Batch) -> Tensor:
         """h(x) (n, d), with a column of ones if there is a bias."""
@@ -117,7 +126,8 @@ class EmbeddingKernel(Kernel):
     Args:
         model: in evaluation mode where that matters.
         layers: names of modules whose outputs count; by default every module without children, except those that
-            only pass on or rearrange their input (dropout, flatten, identity).
+            only pass on or rearrange their input (dropout, flatten, identity), and those whose outputs do not have
+            the samples first (embeddings of positions, say), which a warning names.
         forward: (model, batch) -> output, for models with other inputs.
         memory: working memory, in bytes or as "2GB".
 
@@ -143,6 +153,11 @@ class EmbeddingKernel(Kernel):
         for layer in layers or ():
             self.activations.check_name(layer)
         self.layers = list(layers) if layers is not None else self.activations.leaves()
+        self._all, self._told = layers is None, False
+
+    def __repr__(self) -> str:
+        which = f"all {len(self.layers)} layers" if self._all else f"layers={self.layers}"
+        return f"EmbeddingKernel({self.activations.function!r}; {which})"
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """Σ_l a_l(x) a_l(y)ᵀ."""
@@ -185,9 +200,19 @@ class EmbeddingKernel(Kernel):
     def _zeros(self, n: int, m: int) -> Tensor:
         return zeros(next(iter(self.activations.function.params.values())), n, m)
 
+    def _counting(self, x: Batch) -> list[str]:
+        """The layers whose activations have the samples first; the others are named, once."""
+        elsewhere = self.activations.survey(x, self.layers).elsewhere
+        if elsewhere and not self._told:
+            self._told = True
+            names = ", ".join(repr(layer) for layer in self.layers if layer in elsewhere)
+            text = f"{len(elsewhere)} layer(s) without the samples first are left out: {names}"
+            warnings.warn(f"{text}; layers=[...] chooses others", LeftOutWarning, stacklevel=6)
+        return [layer for layer in self.layers if layer not in elsewhere]
+
     def _pieces(self, x: Batch) -> Iterator[tuple[slice, dict[tuple[str, int], Tensor]]]:
         """(samples, {(layer, number of its call): output (n, d)}) for each piece of the batch."""
-        for samples, calls in self.activations.pieces(x, self.layers):
+        for samples, calls in self.activations.pieces(x, self._counting(x) if self._all else self.layers):
             if not calls:
                 raise _not_called("the model calls none of the layers", self.activations, x)
             found: dict[tuple[str, int], Tensor] = {}

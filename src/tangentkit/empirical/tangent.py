@@ -19,7 +19,14 @@ from tangentkit.core.refusals import accepted, refusal
 from tangentkit.empirical.engine import Engine, Kept
 from tangentkit.empirical.knowledge import Knowledge
 from tangentkit.empirical.moments import mean_and_error
-from tangentkit.empirical.outputs import Directions, Outputs, check_outputs_name, directions, random_signs
+from tangentkit.empirical.outputs import (
+    Directions,
+    Outputs,
+    check_outputs_name,
+    directions,
+    random_signs,
+    words,
+)
 from tangentkit.empirical.plan import Plan, make_plan
 from tangentkit.empirical.product import SAMPLES, kernel_product
 
@@ -92,6 +99,10 @@ class TangentKernel(Kernel):
         self.outputs, self.probes, self.seed = outputs, probes, seed
         self.memory = None if memory is None else parse_bytes(memory)
         self._knowledge = Knowledge(self.function)
+
+    def __repr__(self) -> str:
+        probes = "" if self.probes is None else f", probes={self.probes}, seed={self.seed}"
+        return f"TangentKernel({self.function!r}; outputs={words(self.outputs)}{probes})"
 
     @outside_autograd
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:

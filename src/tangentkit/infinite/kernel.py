@@ -111,8 +111,13 @@ class InfiniteKernel(Kernel):
         self.trace = trace(model)
         if kind == "ntk":
             _warn_of_constants(model)
+        self._model = f"{type(model).__name__}, {sum(map(is_layer, model.modules()))} layers of weights"
         self._readings: dict[str, Reading] = {}
         self._independent: set[str] = set()
+
+    def __repr__(self) -> str:
+        standard = ", parameterization='standard'" if self.scales.standard else ""
+        return f"InfiniteKernel({self._model}; kind={self.kind!r}{standard})"
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """k(x_i, y_j) as (n, m).
@@ -144,8 +149,8 @@ class InfiniteKernel(Kernel):
                 "bad batch",
                 expected="one tensor",
                 got=shapes(x),
-                hint="torch.stack(samples) of a list of samples, batch[0] where targets come along, or a module around "
-                "the model that takes one tensor",
+                hint="torch.stack(samples) of a list of samples, batch[0] where targets come along, or a module "
+                "around the model that takes one tensor",
             )
         if x.dtype in (torch.float16, torch.bfloat16) or x.is_complex():
             raise InputError("bad dtype", expected="float32 or float64", got=x.dtype, hint="x.float()")

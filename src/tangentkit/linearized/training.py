@@ -70,8 +70,9 @@ def train(
 
     Args:
         model: a network, or an expansion of one.
-        x: the inputs, on any device; or, for data beyond memory, a map-style `Dataset` of pairs (input, target).
-        y: the targets: classes, or numbers of the shape of the outputs; None where they come with a `Dataset`.
+        x: the inputs, on any device; or, for data beyond memory, a map-style `Dataset` of pairs (input, target);
+            or labeled data of `tangentkit.data`.
+        y: the targets: classes, or numbers of the shape of the outputs; None where they come with x.
         training: the settings.
         key: of everything that is random.
         watch: name -> (inputs, targets), or a `Dataset` of pairs, of sets to be evaluated after each epoch.
@@ -97,7 +98,7 @@ def train(
         raise InputError("bad every", expected="at least 1", got=every)
     run = _Run(model, training, key, forward or call, labeled(x, y))
     sets = {
-        name: labeled(*((given, None) if isinstance(given, Dataset) else given))
+        name: labeled(*(given if isinstance(given, tuple) else (given, None)))
         for name, given in (watch or {}).items()
     }
     _check_names(training, sets)

@@ -22,7 +22,7 @@ from tangentkit.core.parameters import Selection
 from tangentkit.core.refusals import accepted, refusal
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.knowledge import Knowledge
-from tangentkit.empirical.outputs import Outputs, check_outputs_name
+from tangentkit.empirical.outputs import Outputs, check_outputs_name, words
 from tangentkit.empirical.tangent import outside_autograd
 from tangentkit.sketch.arrangement import Arrangement, arrange, project, spans
 from tangentkit.sketch.choice import METHODS, SketchPlan
@@ -139,6 +139,14 @@ class SketchedTangentKernel(Kernel):
         self._orders = Orders()
         self._arrangement: Arrangement | None = None
         self._projection: tuple[Projection | None] | None = None
+
+    def __repr__(self) -> str:
+        more = "" if self.probes is None else f", probes={self.probes}"
+        more += "" if self.calibration is None else f", calibrated on {batch_size(self.calibration)} samples"
+        return (
+            f"SketchedTangentKernel({self.function!r}; dim={self.dim}, outputs={words(self.outputs)}, "
+            f"sketch={self.sketch!r}, seed={self.seed}{more})"
+        )
 
     @outside_autograd
     def features(self, x: Batch) -> Tensor:
