@@ -14,6 +14,7 @@ from tangentkit.core.errors import InputError
 
 AXES = {1: "length", 2: "height, width", 3: "depth, height, width"}
 INDEXED = (nn.Embedding, nn.EmbeddingBag)
+SIZES = "inputs of the sizes that the model was made for"
 TO_CALL = (
     "make model(batch) run by itself first; forward=lambda model, batch: ... says how to call it otherwise"
 )
@@ -57,9 +58,7 @@ def layer_error(
         f"{who} {does} {what}" + ("" if sample is None else f" for sample {sample}"),
         expected=expected,
         got=got,
-        hint="inputs of the sizes that the model was made for"
-        if what != "this input"
-        else next_step(layer, own),
+        hint=next_step(layer, own) if what == "this input" else _for_numbers(layer, given) or SIZES,
     )
 
 
@@ -117,16 +116,24 @@ def next_step(layer: nn.Module | None, x: Any) -> str:
         return _of_parts(x)
     if not isinstance(x, Tensor):
         return TO_CALL
-    if isinstance(layer, INDEXED):
-        return "x.long()" if x.is_floating_point() else "the vocabulary that the model was trained with"
-    weight = getattr(layer, "weight", None)
-    if isinstance(weight, Tensor) and weight.is_floating_point() and not x.is_floating_point():
-        return "x.float() / 255, scaled as in training" if x.dtype == torch.uint8 else f"x.to({weight.dtype})"
+    numbers = _for_numbers(layer, x)
+    if numbers is not None:
+        return numbers
     if isinstance(layer, _ConvNd):
         return _for_channels(layer.in_channels, len(layer.kernel_size), x)
     if isinstance(layer, nn.Linear):
         return _for_features(layer.in_features, x)
     return TO_CALL
+
+
+def _for_numbers(layer: nn.Module | None, x: Tensor) -> str | None:
+    """What makes numbers of the kind that a layer takes; None if they are."""
+    if isinstance(layer, INDEXED):
+        return "x.long()" if x.is_floating_point() else "the vocabulary that the model was trained with"
+    weight = getattr(layer, "weight", None)
+    if isinstance(weight, Tensor) and weight.is_floating_point() and not x.is_floating_point():
+        return "x.float() / 255, scaled as in training" if x.dtype == torch.uint8 else f"x.to({weight.dtype})"
+    return None
 
 
 def _for_channels(channels: int, axes: int, x: Tensor) -> str:

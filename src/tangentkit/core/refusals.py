@@ -70,7 +70,7 @@ def refusal(function: ModelFunction, error: Exception, *data: Any) -> Tangentkit
         ...     f(f.params, x)
         ... except RuntimeError as error:
         ...     print(refusal(f, error, x))
-        Linear 'model' does not take this input: expected (n, ..., 3), got float32 (7, 4)
+        Linear 'model' does not take this input: expected (n, ..., 3), got float32 (7, 4). Try: ...
     """
     if _place(function, error) is None:
         return None

@@ -156,7 +156,7 @@ class EmbeddingKernel(Kernel):
         self._all, self._told = layers is None, False
 
     def __repr__(self) -> str:
-        which = f"all {len(self.layers)} layers" if self._all else f"layers={self.layers}"
+        which = f"layers: all {len(self.layers)}" if self._all else f"layers={self.layers}"
         return f"EmbeddingKernel({self.activations.function!r}; {which})"
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
@@ -203,6 +203,8 @@ class EmbeddingKernel(Kernel):
     def _counting(self, x: Batch) -> list[str]:
         """The layers whose activations have the samples first; the others are named, once."""
         elsewhere = self.activations.survey(x, self.layers).elsewhere
+        if len(elsewhere) == len(self.layers):
+            return self.layers  # which is refused, as if they had been asked for
         if elsewhere and not self._told:
             self._told = True
             names = ", ".join(repr(layer) for layer in self.layers if layer in elsewhere)

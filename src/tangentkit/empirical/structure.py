@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge
 
@@ -125,8 +125,8 @@ class Structure:
         return Structure((), {}, (), reasons, (), self.counts, vmap=self.vmap)
 
 
-PACKED = (
-    "packed sequences: the graph depends on their lengths; padded ones avoid the loop, "
+LENGTHS = (
+    "the graph depends on the lengths of packed sequences: padded ones avoid the loop, "
     "outputs[torch.arange(n), lengths - 1] being the last of each"
 )
 
@@ -151,8 +151,8 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
     check_company(function, trial, large_outputs, chosen=torch.arange(LARGE), size=1)
     names = list(function.params)
     if small.signature != large.signature:
-        packed = any("PackPaddedSequence" in node.name() for node in large.nodes)
-        reason = PACKED if packed else "the graph depends on the batch size"
+        recurrent = any(isinstance(child, nn.RNNBase) for child in function.module.modules())
+        reason = LENGTHS if recurrent else "the graph depends on the batch size"
         return Structure((), {}, (), dict.fromkeys(names, reason), ())
     side = parameter_side(small, large)
     uses = find_uses(small, side)

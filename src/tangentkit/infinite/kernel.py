@@ -111,7 +111,7 @@ class InfiniteKernel(Kernel):
         self.trace = trace(model)
         if kind == "ntk":
             _warn_of_constants(model)
-        self._model = f"{type(model).__name__}, {sum(map(is_layer, model.modules()))} layers of weights"
+        self._model = f"{type(model).__name__}, layers with weights: {sum(map(is_layer, model.modules()))}"
         self._readings: dict[str, Reading] = {}
         self._independent: set[str] = set()
 

@@ -37,7 +37,7 @@ class Neighbors:
 
     def __repr__(self) -> str:
         n, k = self.indices.shape
-        return f"Neighbors({k} of {self.candidates:,} training samples for each of {n:,} samples)"
+        return f"Neighbors(k={k}, samples={n:,}, training samples={self.candidates:,})"
 
 
 @briefly
@@ -75,7 +75,7 @@ def neighbors(
         >>> found = neighbors(kernel, torch.tensor([[1.0], [-1.0]]), train, 2)
         >>> found.indices, found
         (tensor([[1, 3],
-                [0, 2]]), Neighbors(2 of 4 training samples for each of 2 samples))
+                [0, 2]]), Neighbors(k=2, samples=2, training samples=4))
     """
     matrix = _matrix(kernel, x, train)
     n, m = matrix.shape
@@ -126,7 +126,7 @@ class _OfKernel:
         return self.sources[where.side].read(where.span)
 
     def part(self, name: str, where: Range) -> Tensor:
-        return self.kept.get((name, where), lambda: self.parts[name](self, where))
+        return self.kept.get((name, where.side, where.i), lambda: self.parts[name](self, where))
 
     def row(self, kernel: Kernel, where: Range) -> Row:
         place, row = self.rows.get(id(kernel), (None, None))
@@ -191,5 +191,5 @@ def _largest(
 def _ordered(values: Tensor, numbers: Tensor) -> tuple[Tensor, Tensor]:
     """Rows by falling values, equal ones by rising numbers."""
     by = numbers.argsort(1)
-    by = by.gather(1, values.gather(1, by).argsort(1, descending=True, stable=True))
+    by = by.gather(1, values.gather(1, by).sort(dim=1, descending=True, stable=True).indices)
     return values.gather(1, by), numbers.gather(1, by)
