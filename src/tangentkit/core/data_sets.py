@@ -23,7 +23,7 @@ def number_of_samples(data: Any) -> int:
     Raises:
         InputError: they cannot be had by number, there are none, or a loader has an order of its own.
     """
-    dataset = data.dataset if isinstance(data, DataLoader) else data
+    dataset: Any = data.dataset if isinstance(data, DataLoader) else data
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise InputError(
             "samples cannot be read by ranges",

@@ -71,7 +71,9 @@ class ConjugateKernel(Kernel):
 
     def features(self, x: Batch) -> Tensor:
         """h(x) (n, d), with a column of ones if there is a bias."""
-        x = self.activations.checked(x)
+        return self._features(self.activations.checked(x))
+
+    def _features(self, x: Batch) -> Tensor:
         head = self._head(x)
         h = torch.cat(
             list(self._of_product(x, head) if isinstance(head, Product) else self._of_layer(x, head))
@@ -81,12 +83,11 @@ class ConjugateKernel(Kernel):
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """h(x) h(y)ᵀ."""
         x = self.activations.checked(x)
-        hx = self.features(x)
-        if y is None:
-            return hx @ hx.T
-        y = self.activations.checked(y)
-        check_same_structure(x, y)
-        return hx @ self.features(y).T
+        if y is not None:
+            y = self.activations.checked(y)
+            check_same_structure(x, y)
+        hx = self._features(x)
+        return hx @ (hx if y is None else self._features(y)).T
 
     def diag(self, x: Batch) -> Tensor:
         """‖h(x)‖²."""
