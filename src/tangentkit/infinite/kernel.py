@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from tangentkit.compute.kernel import Kernel
-from tangentkit.core.batches import Batch, as_batch, check_same_structure, describe
+from tangentkit.core.batches import Batch, as_batch, check_same_structure, describe, shapes
+from tangentkit.core.data_sets import is_data_set
 from tangentkit.core.errors import BudgetError, InputError, ModelError, NumericalError
 from tangentkit.core.memory import format_bytes, memory_budget, parse_bytes
 from tangentkit.infinite.duals import Pointwise
@@ -111,8 +112,13 @@ class InfiniteKernel(Kernel):
         self.trace = trace(model)
         if kind == "ntk":
             _warn_of_constants(model)
+        self._model = f"{type(model).__name__}, layers with weights: {sum(map(is_layer, model.modules()))}"
         self._readings: dict[str, Reading] = {}
         self._independent: set[str] = set()
+
+    def __repr__(self) -> str:
+        standard = ", parameterization='standard'" if self.scales.standard else ""
+        return f"InfiniteKernel({self._model}; kind={self.kind!r}{standard})"
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """k(x_i, y_j) as (n, m).
@@ -136,9 +142,17 @@ class InfiniteKernel(Kernel):
             return _finite(self._work(x).diag(x))
 
     def _checked(self, x: Batch) -> Tensor:
-        x = as_batch(x)
+        pairs, x = is_data_set(x), as_batch(x)
+        if isinstance(x, (tuple, list)) and (pairs or len(x) == 1):
+            x = x[0]  # of samples with targets the samples
         if not isinstance(x, Tensor):
-            raise InputError("bad batch", expected="one tensor", got=describe(x))
+            raise InputError(
+                "bad batch",
+                expected="one tensor",
+                got=shapes(x),
+                hint="torch.stack(samples) of a list of samples, batch[0] where targets come along, or a module "
+                "around the model that takes one tensor",
+            )
         if x.dtype in (torch.float16, torch.bfloat16) or x.is_complex():
             raise InputError("bad dtype", expected="float32 or float64", got=x.dtype, hint="x.float()")
         if x.is_floating_point() and not x.sum().isfinite() and not x.isfinite().all():
