@@ -32,6 +32,7 @@ from tangentkit.linalg.solution import Method as Method
 from tangentkit.linalg.solution import Solution as Solution
 from tangentkit.linalg.solve import Auto as Auto
 from tangentkit.linalg.solve import solve as solve
+from tangentkit.linalg.spectrum import RoundingWarning as RoundingWarning
 from tangentkit.linalg.spectrum import Spectrum as Spectrum
 from tangentkit.linalg.spectrum import condition_number as condition_number
 from tangentkit.linalg.spectrum import effective_rank as effective_rank

@@ -6,10 +6,21 @@ from torch import Tensor
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.linalg.operator import Memory, Operator
 
+MOST_NOISE = 1e-5
+"""Negative eigenvalues up to this share of the largest are rounding, such as of a kernel computed in float32."""
+
 
 def rounding(dtype: torch.dtype) -> float:
     """√ε of a dtype (1.5e-8, in float32 3.5e-4): what counts as rounding, relative to the largest."""
     return torch.finfo(dtype).eps ** 0.5
+
+
+def below_zero(dtype: torch.dtype) -> float:
+    """How far eigenvalues of a positive kernel may lie below zero by rounding, relative to the largest.
+
+    A kernel may have been computed in float32 and cast to float64, so that this is at least 1e-5.
+    """
+    return max(MOST_NOISE, rounding(dtype))
 
 
 def check_finite(numbers: Tensor, what: str) -> None:

@@ -21,7 +21,7 @@ from tangentkit.linalg import (
     check_finite,
     check_symmetric,
 )
-from tangentkit.linalg.checks import rounding
+from tangentkit.linalg.checks import below_zero
 from tangentkit.linalg.operator import Memory
 from tangentkit.linalg.solution import Method
 from tangentkit.machines.fits import (
@@ -34,7 +34,7 @@ from tangentkit.machines.fits import (
     fit_iteratively,
     fit_normal,
 )
-from tangentkit.machines.positivity import MOST_NOISE, not_positive
+from tangentkit.machines.positivity import not_positive
 from tangentkit.machines.sources import Source
 
 NAMES = ("auto", "cholesky", "eigh", "cg", "features", "normal")
@@ -179,7 +179,7 @@ def _automatically(system: System) -> Solved:
     fit = fit_eigen(K, Y, ridge=ridge, cutoff=system.cutoff)
     reason = f"with ridge={ridge:g} the kernel matrix is singular to working precision"
     noise = float(-fit.parts.values.min() / fit.parts.values.abs().max()) if len(fit.parts.values) else 0.0
-    if not noise <= max(MOST_NOISE, rounding(K.dtype)):
+    if not noise <= below_zero(K.dtype):
         raise not_positive(K.dense(K.nbytes), ridge=ridge, hint='solver="eigh" to have it all the same')
     if noise > 0 and system.cutoff is None:
         # Eigenvalues below zero show how far rounding goes, above zero as well.
