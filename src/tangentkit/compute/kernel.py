@@ -11,6 +11,7 @@ from torch import Tensor
 from tangentkit.compute.identity import Plain, identify
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, NumericalError
+from tangentkit.linalg.symmetry import mirrored
 
 Row = Callable[..., Tensor]
 """A row of tiles: y -> k(x, y), and without y the symmetric k(x, x)."""
@@ -157,11 +158,16 @@ class NormalizedKernel(Kernel):
         dy = dx if y is None else self.kernel.diag(y)
         half = dx.ndim
         sx, sy = (inverse_roots(d) for d in (dx, dy))
-        return k * sx.view(*dx.shape, *(1,) * half) * sy.view(*(1,) * half, *dy.shape)
+        cosines = k * sx.view(*dx.shape, *(1,) * half) * sy.view(*(1,) * half, *dy.shape)
+        return mirrored(cosines) if y is None else cosines
 
     def diag(self, x: Batch) -> Tensor:
-        """One for every sample."""
-        return torch.ones_like(self.kernel.diag(x))
+        """One for every sample.
+
+        Raises:
+            NumericalError: k(x, x) is zero for some.
+        """
+        return torch.ones_like(inverse_roots(self.kernel.diag(x)))
 
 
 def _within(value: Any, memory: int) -> Any:

@@ -13,6 +13,7 @@ from tangentkit.core.functions import Forward
 from tangentkit.core.pages import zeros
 from tangentkit.empirical.activations import Activations, inputs_of, outputs_of
 from tangentkit.empirical.heads import Product, last_product
+from tangentkit.linalg.symmetry import mirrored
 
 LINEAR = (nn.Linear, nn.Bilinear, nn.modules.linear.NonDynamicallyQuantizableLinear)
 
@@ -72,7 +73,7 @@ class ConjugateKernel(Kernel):
         if y is not None:
             check_same_structure(as_batch(x), as_batch(y))
         hx = self.features(x)
-        return hx @ (hx if y is None else self.features(y)).T
+        return mirrored(hx @ hx.T) if y is None else hx @ self.features(y).T
 
     def diag(self, x: Batch) -> Tensor:
         """‖h(x)‖²."""
@@ -164,6 +165,7 @@ class EmbeddingKernel(Kernel):
         total = self._zeros(batch_size(x), batch_size(x))
         for rows, a in self._pieces(x):
             _add_grams(total[rows, rows], a, a)
+            mirrored(total[rows, rows])
             for columns, b in self._pieces(take(x, slice(0, rows.start))) if rows.start else ():
                 _add_grams(total[rows, columns], a, b)
                 total[columns, rows] = total[rows, columns].T

@@ -20,6 +20,7 @@ from tangentkit.linalg.matrices import DenseOperator as DenseOperator
 from tangentkit.linalg.matrices import FactorOperator as FactorOperator
 from tangentkit.linalg.matrices import as_operator as as_operator
 from tangentkit.linalg.matrices import in_memory as in_memory
+from tangentkit.linalg.matrices import symmetrized as symmetrized
 from tangentkit.linalg.operator import Operator as Operator
 from tangentkit.linalg.operator import ScaledOperator as ScaledOperator
 from tangentkit.linalg.operator import ShiftedOperator as ShiftedOperator

@@ -14,6 +14,7 @@ from torch import Tensor
 from tangentkit.core.errors import BudgetError, InputError
 from tangentkit.core.memory import format_bytes, memory_budget
 from tangentkit.linalg.spans import as_span, spans
+from tangentkit.linalg.symmetry import mirrored
 from tangentkit.linalg.times import times
 
 MAX_SIDE = 2048
@@ -176,6 +177,8 @@ class Operator(ABC):
             tile = out[rows, cols] = self.block(rows, cols)
             if self.symmetric and rows != cols:
                 out[cols, rows] = tile.T
+            elif self.symmetric:
+                mirrored(out[rows, cols])
         return out
 
     def __getitem__(self, key: tuple[int | slice, int | slice]) -> Float[Tensor, "..."]:

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, column_or_1d
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
-from tangentkit.linalg import Operator, check_symmetric
+from tangentkit.linalg import Operator, symmetrized
 from tangentkit.linalg.operator import Memory
 from tangentkit.machines.machine import KernelMachine, gives_tensors, in_working_precision, sample_weights
 
@@ -127,8 +127,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             NumericalError: it is not symmetric or not finite.
             BudgetError: it does not fit the memory budget.
         """
-        K: Operator = self._source.gram(X, memory=self.memory)
-        check_symmetric(K)
+        K: Operator = symmetrized(self._source.gram(X, memory=self.memory))
         rows, n, c = K.shape[0], len(labels), len(self.classes_)
         if rows == n:
             return in_working_precision(K.dense(self.memory)), 1

@@ -16,6 +16,7 @@ from tangentkit.core.errors import InputError
 from tangentkit.linalg.matrices import as_tensor
 from tangentkit.linalg.operator import Memory
 from tangentkit.linalg.solution import Method
+from tangentkit.linalg.symmetry import mirrored
 from tangentkit.machines.fits import CoefficientsOnly, DecomposedFit, Fit
 from tangentkit.machines.initial import Initial
 from tangentkit.machines.machine import KernelMachine, check_number, regression_targets, sample_weights
@@ -251,7 +252,7 @@ class KernelRegression(RegressorMixin, KernelMachine):
             known
         )
         _check_prior(before, known)
-        covariance = before - known
+        covariance = mirrored(before - known)
         b = self.blocks_
         return covariance if b == 1 else covariance.unflatten(1, (-1, b)).unflatten(0, (-1, b))
 

@@ -19,7 +19,7 @@ from tangentkit.linalg import (
     Nystrom,
     Operator,
     check_finite,
-    check_symmetric,
+    symmetrized,
 )
 from tangentkit.linalg.checks import below_zero
 from tangentkit.linalg.operator import Memory
@@ -67,8 +67,7 @@ class System:
     @cached_property
     def gram(self) -> Operator:
         """K, checked to be symmetric."""
-        K = self.source.gram(self.X, memory=self.memory)
-        check_symmetric(K)
+        K = symmetrized(self.source.gram(self.X, memory=self.memory))
         self._check_rows(K.shape[0])
         return K
 

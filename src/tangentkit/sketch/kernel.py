@@ -15,6 +15,7 @@ from tangentkit.core.seeds import Key
 from tangentkit.empirical.knowledge import Knowledge
 from tangentkit.empirical.outputs import Outputs, check_outputs_name
 from tangentkit.empirical.tangent import outside_autograd
+from tangentkit.linalg.symmetry import mirrored
 from tangentkit.sketch.arrangement import Arrangement, arrange, project, spans
 from tangentkit.sketch.choice import METHODS, SketchPlan
 from tangentkit.sketch.coordinates import Coordinates, working_dtype
@@ -154,7 +155,7 @@ class SketchedTangentKernel(Kernel):
         if y is not None:
             check_same_structure(as_batch(x), as_batch(y))
         left = self.features(x)
-        return left @ (left if y is None else self.features(y)).T
+        return mirrored(left @ left.T) if y is None else left @ self.features(y).T
 
     @outside_autograd
     def diag(self, x: Batch) -> Tensor:
