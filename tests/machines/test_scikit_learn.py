@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from tangentkit.machines import KernelGLM, KernelLogistic, KernelRegression, NystromRegression
+from tangentkit.machines import (
+    KernelGLM,
+    KernelLogistic,
+    KernelRegression,
+    KernelRidgeClassifier,
+    NystromRegression,
+)
 
 
 class Rbf:
@@ -42,6 +48,7 @@ QUICK = [
     KernelRegression(rbf, ridge=1e-3),
     KernelLogistic(rbf, ridge=1e-2),
     KernelGLM(rbf, ridge=1e-2),
+    KernelRidgeClassifier(rbf, ridge=1e-2),
     NystromRegression(rbf, landmarks=150),
 ]
 LONG = [
@@ -49,6 +56,8 @@ LONG = [
     KernelRegression("features", ridge=1e-3),
     KernelLogistic(ridge=1.0),
     KernelGLM(ridge=1e-2),
+    KernelRidgeClassifier(ridge=1.0),
+    KernelRidgeClassifier("features"),
     NystromRegression(rbf, landmarks=150, solver="falkon"),
 ]
 

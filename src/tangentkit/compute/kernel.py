@@ -33,6 +33,13 @@ class Kernel(abc.ABC):
     def diag(self, x: Batch) -> Tensor:
         """k(x_i, x_i) as (n,)."""
 
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """The dtype and device that floating-point samples must have; None where the kernel takes any.
+
+        Machines cast arrays and lists to it, which have the dtype of no model.
+        """
+        return None
+
     def row(self, x: Batch) -> Row:
         """y -> k(x, y), for many y in turn: a kernel may keep what x alone needs. Without y, k(x, x).
 
@@ -107,6 +114,10 @@ class SumKernel(Kernel):
         """The sum of both."""
         return self.left.diag(x) + self.right.diag(x)
 
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """What one of them expects."""
+        return self.left.expects() or self.right.expects()
+
 
 @dataclass(frozen=True, eq=False)
 class ScaledKernel(Kernel):
@@ -127,6 +138,10 @@ class ScaledKernel(Kernel):
         """The scaled diagonal."""
         return self.kernel.diag(x) * self.factor
 
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """What the kernel expects."""
+        return self.kernel.expects()
+
 
 @dataclass(frozen=True, eq=False)
 class CastKernel(Kernel):
@@ -142,6 +157,10 @@ class CastKernel(Kernel):
     def diag(self, x: Batch) -> Tensor:
         """The diagonal, cast."""
         return self.kernel.diag(x).to(self.dtype)
+
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """What the kernel expects."""
+        return self.kernel.expects()
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,6 +187,10 @@ class NormalizedKernel(Kernel):
             NumericalError: k(x, x) is zero for some.
         """
         return torch.ones_like(inverse_roots(self.kernel.diag(x)))
+
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """What the kernel expects."""
+        return self.kernel.expects()
 
 
 def _within(value: Any, memory: int) -> Any:

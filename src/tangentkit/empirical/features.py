@@ -79,6 +79,15 @@ class ConjugateKernel(Kernel):
         """‖h(x)‖²."""
         return self.features(x).square().sum(1)
 
+    def layer_of(self, x: Batch) -> str | None:
+        """The name of the layer whose input the features of these samples are; None where no module makes it."""
+        head = self._head(self.activations.checked(x))
+        return head if isinstance(head, str) else None
+
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """The dtype and device of the model."""
+        return self.activations.function.dtype, self.activations.function.device
+
     def _of_layer(self, x: Batch, layer: str) -> Iterator[Tensor]:
         for _, calls in self.activations.pieces(x, [layer]):
             if not calls:
@@ -160,6 +169,10 @@ class EmbeddingKernel(Kernel):
             for h in a.values():
                 norms[samples] += h.square().sum(1)
         return norms
+
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """The dtype and device of the model."""
+        return self.activations.function.dtype, self.activations.function.device
 
     def _symmetric(self, x: Batch) -> Tensor:
         total = self._zeros(batch_size(x), batch_size(x))

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.sparse import issparse
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
@@ -152,11 +153,16 @@ def as_tensor(value: Any, what: str) -> Tensor:
         InputError: it is neither.
     """
     if isinstance(value, Tensor):
+        if value.layout != torch.strided:
+            raise InputError(
+                f"sparse {what}", expected="a dense tensor", got=value.layout, hint=".to_dense()"
+            )
         return value.detach()
     if isinstance(value, np.ndarray) and value.dtype != object:
         # torch takes no negative strides and warns of arrays that are read-only.
         return torch.from_numpy(np.require(value, requirements=["C", "W"]))
-    raise InputError(f"bad {what}", expected="a tensor or an array", got=type(value).__name__)
+    hint = ".toarray(), which makes a dense array" if issparse(value) else None
+    raise InputError(f"bad {what}", expected="a tensor or an array", got=type(value).__name__, hint=hint)
 
 
 def symmetrized(K: Operator) -> Operator:

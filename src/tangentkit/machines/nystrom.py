@@ -118,7 +118,10 @@ class NystromRegression(RegressorMixin, KernelMachine):
         strips = kernel_strips(self._source, given, landmarks, memory=self.memory)
         if len(targets) != strips.shape[0]:
             raise InputError(
-                "targets do not match the samples", expected=f"{strips.shape[0]} targets", got=len(targets)
+                "targets do not match the samples",
+                expected=f"shape ({strips.shape[0]},) or ({strips.shape[0]}, c)",
+                got=tuple(targets.shape),
+                hint="y[0]: targets in one row" if len(targets) == 1 else None,
             )
         if self._is_precomputed:
             strips = strips.within(self.memory)  # read once, also where it is on disk

@@ -95,13 +95,23 @@ class System:
         return memory_budget(self.memory, device=self.Y.device)
 
     def _check_rows(self, rows: int) -> None:
-        n, c = self.Y.shape
-        if rows not in (n, n * c):
-            raise InputError(
-                "targets do not match the samples",
-                expected=f"shape ({rows},) or ({rows}, c), or (n, c) with n * c = {rows} for a kernel of c outputs",
-                got=(n, c),
+        (n, c), samples = self.Y.shape, self.source.samples(self.X)
+        # A matrix does not tell samples from outputs, but one sample of many outputs is a row meant as a column.
+        fits = (n > 1 or rows == 1) if samples is None else samples == n
+        if fits and rows in (n, n * c):
+            return
+        if samples is None:
+            shapes = f"({rows},) or ({rows}, c), or (n, c) with n * c = {rows} for a kernel of c outputs"
+        else:
+            shapes = (
+                f"({samples},) or ({samples}, c)" if rows == samples else f"({samples}, {rows // samples})"
             )
+        raise InputError(
+            "targets do not match the samples",
+            expected=f"shape {shapes}",
+            got=(n, c),
+            hint="y[0]: targets in one row" if n == 1 else None,
+        )
 
 
 @dataclass(frozen=True)

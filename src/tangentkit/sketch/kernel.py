@@ -162,6 +162,10 @@ class SketchedTangentKernel(Kernel):
         """‖φ(x)‖²."""
         return self.features(x).square().sum(1)
 
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """The dtype and device of the model."""
+        return self.function.dtype, self.function.device
+
     @outside_autograd
     def error(self, x: Batch) -> Tensor:
         """The estimated relative Frobenius error of the Gram matrix, ‖k(x) - K‖ / ‖K‖ with K exact, a scalar.
