@@ -1,7 +1,7 @@
 """The last layer refitted: a copy of a network with the best last layer for its own features."""
 
 import copy
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 import torch
 from jaxtyping import Float, Int
@@ -16,6 +16,7 @@ from tangentkit.linalg.matrices import as_tensor
 from tangentkit.machines.logistic import KernelLogistic
 from tangentkit.machines.regression import KernelRegression
 
+Model = TypeVar("Model", bound=nn.Module)
 Loss = Literal["squared", "logistic"]
 
 RIDGES = [10.0**power for power in range(-10, 3)]
@@ -27,7 +28,7 @@ TOLERANCE = 1e-3
 
 
 def refit_last_layer(
-    model: nn.Module,
+    model: Model,
     x: Batch,
     y: Any,
     *,
@@ -36,7 +37,7 @@ def refit_last_layer(
     sample_weight: Any = None,
     layer: str | None = None,
     forward: Forward | None = None,
-) -> nn.Module:
+) -> Model:
     """A copy of a network whose last linear layer is the optimum for the features that come to it.
 
     With h(x) the input of that layer (and a 1, where it has a bias) and V its weights and bias, V minimizes
@@ -97,7 +98,7 @@ def refit_last_layer(
     return twin
 
 
-def _copied(model: nn.Module) -> nn.Module:
+def _copied(model: Model) -> Model:
     if not isinstance(model, nn.Module):
         raise InputError("not a model", expected="a torch module", got=type(model).__name__)
     try:
