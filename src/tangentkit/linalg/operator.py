@@ -14,7 +14,6 @@ from torch import Tensor
 from tangentkit.core.errors import BudgetError, InputError
 from tangentkit.core.memory import format_bytes, memory_budget
 from tangentkit.linalg.spans import as_span, spans
-from tangentkit.linalg.symmetry import mirrored
 from tangentkit.linalg.times import times
 
 MAX_SIDE = 2048
@@ -178,7 +177,8 @@ class Operator(ABC):
             if self.symmetric and rows != cols:
                 out[cols, rows] = tile.T
             elif self.symmetric:
-                mirrored(out[rows, cols])
+                # The mean, and not a copy of one triangle: what is not finite in the other must be seen.
+                out[rows, cols] = tile / 2 + tile.T / 2
         return out
 
     def __getitem__(self, key: tuple[int | slice, int | slice]) -> Float[Tensor, "..."]:
