@@ -38,13 +38,20 @@ if TYPE_CHECKING:
     from tangentkit.linearized import linearize as linearize
     from tangentkit.linearized import taylorize as taylorize
     from tangentkit.machines import Dynamics as Dynamics
+    from tangentkit.machines import GradientDescent as GradientDescent
+    from tangentkit.machines import GradientFlow as GradientFlow
+    from tangentkit.machines import HeavyBall as HeavyBall
     from tangentkit.machines import InfiniteEnsemble as InfiniteEnsemble
     from tangentkit.machines import KernelGLM as KernelGLM
     from tangentkit.machines import KernelLogistic as KernelLogistic
     from tangentkit.machines import KernelRegression as KernelRegression
+    from tangentkit.machines import KernelRidgeClassifier as KernelRidgeClassifier
+    from tangentkit.machines import MomentumFlow as MomentumFlow
+    from tangentkit.machines import Nesterov as Nesterov
     from tangentkit.machines import NystromRegression as NystromRegression
     from tangentkit.machines import gradient_flow as gradient_flow
     from tangentkit.machines import max_learning_rate as max_learning_rate
+    from tangentkit.machines import refit_last_layer as refit_last_layer
     from tangentkit.nn import ntk_parameterize as ntk_parameterize
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
     from tangentkit.surrogate import neighbors as neighbors
@@ -71,6 +78,13 @@ _HOMES = {
     "taylorize": "linearized",
     "Dynamics": "machines",
     "InfiniteEnsemble": "machines",
+    "GradientDescent": "machines",
+    "GradientFlow": "machines",
+    "HeavyBall": "machines",
+    "KernelRidgeClassifier": "machines",
+    "MomentumFlow": "machines",
+    "Nesterov": "machines",
+    "refit_last_layer": "machines",
     "KernelGLM": "machines",
     "KernelLogistic": "machines",
     "KernelRegression": "machines",

@@ -1,6 +1,7 @@
 """Spectra against numpy, and the identities of what is read off them."""
 
 import math
+import re
 import sys
 
 import numpy as np
@@ -16,6 +17,7 @@ from tangentkit.linalg import (
     DenseOperator,
     FactorOperator,
     Operator,
+    SpectrumWarning,
     condition_number,
     effective_rank,
     hill,
@@ -217,11 +219,112 @@ def test_zero_has_neither_effective_rank_nor_condition_number():
 def test_condition_number_is_that_of_the_values_that_do_not_vanish():
     J = features(30, 12)
     expected = float(torch.linalg.cond(J))
-    assert spectrum(J @ J.T).condition_number() == pytest.approx(expected**2, rel=1e-8)
-    assert spectrum(J @ J.T, of="jacobian").condition_number() == pytest.approx(expected, rel=1e-8)
+    for of, power in (("kernel", 2), ("jacobian", 1)):
+        with pytest.warns(SpectrumWarning, match="18 of 30 values .* count as zero"):
+            found = spectrum(J @ J.T, of=of).condition_number()
+        assert found == pytest.approx(expected**power, rel=1e-8)
+        assert spectrum(J @ J.T, of=of).condition_number(rtol=1e-7) == found
     s = spectrum(torch.diag(torch.tensor([1.0, 1e-2, 1e-5])))
     assert s.condition_number(rtol=1e-3) == pytest.approx(100)
     assert s.condition_number(rtol=0.5) == 1
+
+
+def with_values(values: Tensor) -> Tensor:
+    """A symmetric matrix with these eigenvalues."""
+    Q, _ = torch.linalg.qr(torch.randn(len(values), len(values), dtype=torch.float64))
+    K = (Q * values) @ Q.T
+    return (K + K.T) / 2
+
+
+@every_dtype
+@pytest.mark.parametrize("n", [20, 400])
+def test_a_condition_number_near_the_resolution_of_the_dtype_is_right_to_within_noise(n, dtype):
+    smallest = 12 * torch.finfo(dtype).eps  # above rounding, and below n ε of the largest
+    s = spectrum(with_values(torch.logspace(0, math.log10(smallest), n, dtype=torch.float64)).to(dtype))
+    assert s.condition_number() == pytest.approx(1 / smallest, rel=s.noise / smallest)
+    assert s.noise < smallest / 2
+    half = spectrum(
+        with_values(torch.logspace(0, math.log10(smallest), n, dtype=torch.float64)).to(dtype), of="jacobian"
+    )
+    assert half.condition_number() == pytest.approx(smallest**-0.5, rel=s.noise / smallest)
+
+
+@every_dtype
+@pytest.mark.parametrize("of", ["kernel", "jacobian"])
+def test_values_that_rounding_hides_are_said_to_be_left_out_of_the_condition_number(of, dtype):
+    eps = torch.finfo(dtype).eps
+    s = spectrum(
+        with_values(torch.logspace(0, math.log10(eps) - 3, 60, dtype=torch.float64)).to(dtype), of=of
+    )
+    advice = "float64" if dtype == torch.float32 else "rtol="
+    with pytest.warns(SpectrumWarning, match=rf"of 60 values are within rounding.*at least.*{advice}"):
+        found = s.condition_number()
+    assert found == pytest.approx(float(s.values[0] / s.values[s.values > s._noise][-1]))
+    assert s.condition_number(rtol=0.1) < 10
+
+
+def test_an_effective_rank_that_rounding_decides_says_so():
+    K = with_values(torch.arange(1.0, 301.0, dtype=torch.float64) ** -4)
+    assert spectrum(K.float()).effective_rank() == pytest.approx(spectrum(K).effective_rank(), rel=1e-3)
+    spectrum(K, of="jacobian").effective_rank()
+    with pytest.warns(
+        SpectrumWarning, match=r"within rounding.*without them the effective rank is .*float64"
+    ):
+        spectrum(K.float(), of="jacobian").effective_rank()
+
+
+def test_zeros_add_to_the_effective_rank_of_a_jacobian_in_float32_and_the_warning_tells_how_much():
+    J = features(300, 10) + 1.0
+    s = spectrum((J @ J.T).float(), of="jacobian")
+    with pytest.warns(SpectrumWarning, match="290 of 300") as told:
+        assert s.effective_rank() == effective_rank(s.values)
+    without = float(str(told[0].message).split("effective rank is ")[1].split(". ")[0])
+    assert without == pytest.approx(effective_rank(torch.linalg.svdvals(J)), rel=1e-3)
+
+
+def test_a_partial_spectrum_does_not_answer_for_the_whole():
+    K = features(200, 300)
+    s = spectrum(K @ K.T, 5)
+    with pytest.raises(InputError, match=r"expected 200 values.*got the largest 5"):
+        s.condition_number()
+    with pytest.warns(SpectrumWarning, match=r"largest 5 of 200 values.*without top"):
+        assert s.effective_rank() == effective_rank(s.values)
+    with pytest.raises(InputError, match=r"expected m from 1 to 4.*Try: spectrum\(K, top=21\)"):
+        s.tail()
+    assert s.tail(3) == pytest.approx(spectrum(K @ K.T).tail(3))
+    ratio = float(s.values[0] / s.values[2])
+    assert s.condition_number(rtol=float(s.values[3] / s.values[0])) == pytest.approx(ratio)
+
+
+@pytest.mark.parametrize("of", ["kernel", "jacobian"])
+def test_a_partial_spectrum_that_reaches_zero_answers_for_the_whole(of):
+    J = features(200, 8)
+    part, whole = (spectrum(J @ J.T, top, of=of) for top in (12, None))
+    assert part.effective_rank() == pytest.approx(whole.effective_rank(), rel=1e-5)
+    with pytest.warns(SpectrumWarning, match="192 of 200"):
+        assert part.condition_number() == pytest.approx(
+            float(torch.linalg.cond(J)) ** (2 if of == "kernel" else 1)
+        )
+
+
+def test_a_float32_kernel_in_float64_shows_its_own_rounding():
+    J = features(100, 30, torch.float32)
+    K = (J @ J.T).double()
+    with pytest.warns(SpectrumWarning, match="70 of 100"):
+        found = spectrum((K + K.T) / 2).condition_number()
+    assert found == pytest.approx(float(torch.linalg.cond(J.double())) ** 2, rel=1e-3)
+
+
+def test_reprs_show_sizes():
+    K = features(40, 50)
+    K = K @ K.T
+    assert re.fullmatch(
+        r"Spectrum\(all 40 eigenvalues of a kernel, [\d.]+ to [\d.]+, float64\)", repr(spectrum(K))
+    )
+    words = (
+        r"Spectrum\(3 of 40 singular values of a Jacobian, [\d.]+ to [\d.]+, [\d.]+% of the trace, float64\)"
+    )
+    assert re.fullmatch(words, repr(spectrum(K, 3, of="jacobian")))
 
 
 # Energy -------------------------------------------------------------------------------------------------

@@ -313,7 +313,8 @@ def test_independent_outputs_are_a_block_kernel_with_identity(n, outputs, t, see
     for loss in ("mean", "sample_mean"):
         expected = gradient_flow(kernel, y, t, loss=loss)
         close(gradient_flow(block, y, t, loss=loss), expected)
-        close(gradient_flow(block.reshape(n * outputs, -1), y, t, loss=loss), expected)
+        if n > 1:  # a matrix and one row of targets are not told from n targets laid down
+            close(gradient_flow(block.reshape(n * outputs, -1), y, t, loss=loss), expected)
         close(gradient_flow(block, y, t, K_test=block[:1], loss=loss), expected[:1])
 
 

@@ -388,7 +388,6 @@ def test_requests_without_an_answer_are_refused():
             KernelRegression(cutoff=cutoff).fit(K3, LABELS3)
     with pytest.raises(InputError, match=r"complex targets.*y\.real"):
         KernelRegression().fit(K3, LABELS3 + 1j)
-    # One sample with three outputs, by the shape of its targets.
-    one = KernelRegression(ridge=0.1).fit(K3, torch.ones(1, 3, dtype=torch.float64))
+    one = KernelRegression(ridge=0.1).fit(K3.reshape(1, 3, 1, 3), torch.ones(1, 3, dtype=torch.float64))
     with pytest.raises(InputError, match=r"3 rows for every sample, as in training, got 2 rows"):
         one.predict(K3[:2])

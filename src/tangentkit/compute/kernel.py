@@ -14,6 +14,7 @@ from torch import Tensor
 from tangentkit.compute.identity import Plain, identify
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, NumericalError, TangentkitError, briefly
+from tangentkit.linalg.symmetry import mirrored
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -61,6 +62,13 @@ class Kernel(abc.ABC):
     @abc.abstractmethod
     def diag(self, x: Batch) -> Tensor:
         """k(x_i, x_i) as (n,)."""
+
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """The dtype and device that floating-point samples must have; None where the kernel takes any.
+
+        Machines cast arrays and lists to it, which have the dtype of no model.
+        """
+        return None
 
     def row(self, x: Batch) -> Row:
         """y -> k(x, y), for many y in turn: a kernel may keep what x alone needs. Without y, k(x, x).
@@ -152,6 +160,10 @@ class SumKernel(Kernel):
         """The sum of both."""
         return self.left.diag(x) + self.right.diag(x)
 
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """What one of them expects."""
+        return self.left.expects() or self.right.expects()
+
 
 @dataclass(frozen=True, eq=False)
 class ScaledKernel(Kernel):
@@ -175,6 +187,10 @@ class ScaledKernel(Kernel):
         """The scaled diagonal."""
         return self.kernel.diag(x) * self.factor
 
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """What the kernel expects."""
+        return self.kernel.expects()
+
 
 @dataclass(frozen=True, eq=False)
 class CastKernel(Kernel):
@@ -194,6 +210,10 @@ class CastKernel(Kernel):
         """The diagonal, cast."""
         return self.kernel.diag(x).to(self.dtype)
 
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """What the kernel expects."""
+        return self.kernel.expects()
+
 
 @dataclass(frozen=True, eq=False)
 class NormalizedKernel(Kernel):
@@ -212,11 +232,20 @@ class NormalizedKernel(Kernel):
         dy = dx if y is None else self.kernel.diag(y)
         half = dx.ndim
         sx, sy = (inverse_roots(d) for d in (dx, dy))
-        return k * sx.view(*dx.shape, *(1,) * half) * sy.view(*(1,) * half, *dy.shape)
+        cosines = k * sx.view(*dx.shape, *(1,) * half) * sy.view(*(1,) * half, *dy.shape)
+        return mirrored(cosines) if y is None else cosines
 
     def diag(self, x: Batch) -> Tensor:
-        """One for every sample."""
-        return torch.ones_like(self.kernel.diag(x))
+        """One for every sample.
+
+        Raises:
+            NumericalError: k(x, x) is zero for some.
+        """
+        return torch.ones_like(inverse_roots(self.kernel.diag(x)))
+
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """What the kernel expects."""
+        return self.kernel.expects()
 
 
 def _operand(kernel: Kernel) -> str:

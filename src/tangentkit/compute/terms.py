@@ -25,7 +25,8 @@ from tangentkit.compute.kernel import (
 )
 from tangentkit.core.batches import Batch
 from tangentkit.core.functions import TURN
-from tangentkit.linalg.matrices import INNER, FactorOperator
+from tangentkit.linalg.matrices import INNER, DenseOperator, FactorOperator, symmetrized
+from tangentkit.linalg.symmetry import mirrored
 
 
 class Range(NamedTuple):
@@ -85,7 +86,8 @@ class Direct(Term):
         with TURN:
             row = given.row(self.kernel, rows)
             k = row() if rows == cols else row(given.samples(cols))
-        return k.flatten(2).flatten(0, 1) if k.ndim == 4 else k
+        k = k.flatten(2).flatten(0, 1) if k.ndim == 4 else k
+        return _exactly_symmetric(k) if rows == cols else k
 
     def diagonal(self, given: Given, where: Range) -> Tensor:
         """The kernel's own."""
@@ -104,9 +106,9 @@ class Product(Term):
         """A matrix product."""
         fx = given.part(self.name, rows)
         fy = fx if rows == cols else given.part(self.name, cols)
-        if fx.shape[1] <= INNER:
-            return fx @ fy.T
-        return FactorOperator(fx, fy).block(slice(0, len(fx)), slice(0, len(fy)))
+        long = fx.shape[1] > INNER
+        tile = FactorOperator(fx, fy).block(slice(0, len(fx)), slice(0, len(fy))) if long else fx @ fy.T
+        return mirrored(tile) if rows == cols else tile
 
     def diagonal(self, given: Given, where: Range) -> Tensor:
         """‖features(x)‖²."""
@@ -132,7 +134,8 @@ class Cosine(Term):
     def tile(self, given: Given, rows: Range, cols: Range) -> Tensor:
         """The tile of the base, scaled."""
         sx, sy = (given.part(self.name, where).flatten() for where in (rows, cols))
-        return self.base.tile(given, rows, cols) * sx[:, None] * sy
+        tile = self.base.tile(given, rows, cols) * sx[:, None] * sy
+        return mirrored(tile) if rows == cols else tile
 
     def diagonal(self, given: Given, where: Range) -> Tensor:
         """Ones."""
@@ -188,6 +191,13 @@ class Mapped(Term):
     def parts(self) -> Iterator[tuple[str, Part]]:
         """Those of the base."""
         return self.base.parts()
+
+
+def _exactly_symmetric(k: Tensor) -> Tensor:
+    """A tile of the diagonal: kernels of others may round k(x, y) and k(y, x) differently."""
+    if torch.equal(k, k.T) or not k.isfinite().all():  # what is not finite is reported with its samples
+        return k
+    return symmetrized(DenseOperator(k, symmetric=False)).dense()
 
 
 def as_term(kernel: Kernel, path: str = "") -> Term:

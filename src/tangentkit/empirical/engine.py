@@ -21,6 +21,7 @@ from tangentkit.empirical.recording import Recording
 from tangentkit.empirical.side import square_norms
 from tangentkit.empirical.structure import Layer
 from tangentkit.linalg.spans import spans
+from tangentkit.linalg.symmetry import mirrored
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +55,7 @@ class Engine:
             self._fill(left, right, sums, size, costs)
             for name, block in blocks.items() if y is None else ():
                 if i == j:
-                    _mirror(block)
+                    mirrored(block)
                 else:
                     result[name][where[::-1]] = block.T
             del left, right  # before the next pair is recorded
@@ -191,11 +192,3 @@ def _norms(passing: Passing) -> Iterator[Tensor]:
         for gradients in passing.generic.values():
             total += gradients[:, k, None].square().sum(2)
         yield total
-
-
-def _mirror(block: Tensor, size: int = 256) -> None:
-    """Copies the lower triangle to the upper one."""
-    for rows in spans(len(block), size):
-        block[: rows.start, rows] = block[rows, : rows.start].T
-        corner = block[rows, rows]
-        corner.copy_(corner.tril() + corner.tril(-1).T)

@@ -16,6 +16,7 @@ from tangentkit.core.pages import zeros
 from tangentkit.core.refusals import refusal
 from tangentkit.empirical.activations import Activations, inputs_of, outputs_of
 from tangentkit.empirical.heads import Product, last_product
+from tangentkit.linalg.symmetry import mirrored
 
 LINEAR = (nn.Linear, nn.Bilinear, nn.modules.linear.NonDynamicallyQuantizableLinear)
 
@@ -87,11 +88,20 @@ class ConjugateKernel(Kernel):
             y = self.activations.checked(y)
             check_same_structure(x, y)
         hx = self._features(x)
-        return hx @ (hx if y is None else self._features(y)).T
+        return mirrored(hx @ hx.T) if y is None else hx @ self._features(y).T
 
     def diag(self, x: Batch) -> Tensor:
         """‖h(x)‖²."""
         return self.features(x).square().sum(1)
+
+    def layer_of(self, x: Batch) -> str | None:
+        """The name of the layer whose input the features of these samples are; None where no module makes it."""
+        head = self._head(self.activations.checked(x))
+        return head if isinstance(head, str) else None
+
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """The dtype and device of the model."""
+        return self.activations.function.dtype, self.activations.function.device
 
     def _of_layer(self, x: Batch, layer: str) -> Iterator[Tensor]:
         for _, calls in self.activations.pieces(x, [layer]):
@@ -184,10 +194,15 @@ class EmbeddingKernel(Kernel):
                 norms[samples] += h.square().sum(1)
         return norms
 
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """The dtype and device of the model."""
+        return self.activations.function.dtype, self.activations.function.device
+
     def _symmetric(self, x: Batch) -> Tensor:
         total = self._zeros(batch_size(x), batch_size(x))
         for rows, a in self._pieces(x):
             _add_grams(total[rows, rows], a, a)
+            mirrored(total[rows, rows])
             for columns, b in self._pieces(take(x, slice(0, rows.start))) if rows.start else ():
                 _add_grams(total[rows, columns], a, b)
                 total[columns, rows] = total[rows, columns].T

@@ -70,6 +70,10 @@ class MonteCarloKernel(Kernel):
         """The mean diagonal."""
         return self._estimate(lambda kernel: kernel.diag(x))[0]
 
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """What the kernel of a sample expects; it makes one."""
+        return self._sample(0).expects()
+
     def with_error(self, x: Batch, y: Batch | None = None) -> tuple[Tensor, Tensor]:
         """The mean and its standard error, entry by entry.
 

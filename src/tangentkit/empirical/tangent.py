@@ -113,6 +113,10 @@ class TangentKernel(Kernel):
         """
         return self._matrices(x, y, [])[""]
 
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """The dtype and device of the model."""
+        return self.function.dtype, self.function.device
+
     def row(self, x: Batch) -> Row:
         """y -> k(x, y) for many y in turn: x goes through the model once, as far as the memory budget allows."""
         x, kept = self._checked(x), Kept()

@@ -6,10 +6,21 @@ from torch import Tensor
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.linalg.operator import Memory, Operator
 
+MOST_NOISE = 1e-5
+"""Negative eigenvalues up to this share of the largest are rounding, such as of a kernel computed in float32."""
+
 
 def rounding(dtype: torch.dtype) -> float:
     """√ε of a dtype (1.5e-8, in float32 3.5e-4): what counts as rounding, relative to the largest."""
     return torch.finfo(dtype).eps ** 0.5
+
+
+def below_zero(dtype: torch.dtype) -> float:
+    """How far eigenvalues of a positive kernel may lie below zero by rounding, relative to the largest.
+
+    A kernel may have been computed in float32 and cast to float64, so that this is at least 1e-5.
+    """
+    return max(MOST_NOISE, rounding(dtype))
 
 
 def check_finite(numbers: Tensor, what: str) -> None:
@@ -58,19 +69,39 @@ def asymmetry(K: Operator, *, memory: Memory = None) -> float:
     return float(gap / largest) if largest != 0 else 0.0
 
 
+def is_symmetric(K: Operator, *, memory: Memory = None) -> bool:
+    """Whether K = Kᵀ within the rounding of its dtype, or of float32 where every entry is a float32 number."""
+    return _is_rounding(asymmetry(K, memory=memory), K, memory)
+
+
 def check_symmetric(K: Operator, *, memory: Memory = None) -> None:
-    """Refuses operators that are not symmetric to within rounding.
+    """Refuses operators that are not symmetric to within the rounding of the precision they were made in.
 
     Raises:
         InputError: it is not square.
         NumericalError: with the largest asymmetry.
     """
     gap = asymmetry(K, memory=memory)
-    # Not `gap > ...`: a NaN must not pass.
-    if not gap <= rounding(K.dtype):
+    if not _is_rounding(gap, K, memory):
         raise NumericalError(
             "the operator is not symmetric",
             expected=f"max |K_ij - K_ji| within {rounding(K.dtype):.1e} of the largest entry",
             got=f"{gap:.3g} of it",
             hint="where only rounding is to blame, symmetrize: (K + K.T) / 2",
         )
+
+
+def _is_rounding(gap: float, K: Operator, memory: Memory) -> bool:
+    """Whether a relative asymmetry is that of the precision in which the entries were made."""
+    # Comparisons that a NaN does not pass.
+    if gap <= rounding(K.dtype):
+        return True
+    return gap <= rounding(torch.float32) and _made_in_float32(K, memory)
+
+
+def _made_in_float32(K: Operator, memory: Memory) -> bool:
+    """Whether a float64 matrix has float32 numbers only: it was computed in float32 and cast."""
+    if K.dtype != torch.float64:
+        return False
+    blocks = (K.block(*tile) for tile in K.tiles(memory))
+    return all(torch.equal(block, block.float().double()) for block in blocks)

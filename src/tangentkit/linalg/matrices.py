@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from scipy.sparse import issparse
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
 from tangentkit.core.memory import memory_budget
-from tangentkit.linalg.checks import asymmetry, check_finite, rounding
+from tangentkit.linalg.checks import check_finite, check_symmetric, is_symmetric
 from tangentkit.linalg.operator import Memory, Operator
 from tangentkit.linalg.spans import spans
 from tangentkit.linalg.times import times
@@ -41,7 +42,7 @@ class DenseOperator(Operator):
         check_finite(matrix, "matrix")
         self.matrix = matrix
         if symmetric is None and matrix.shape[0] == matrix.shape[1]:
-            self.symmetric = asymmetry(self) <= rounding(matrix.dtype)
+            self.symmetric = is_symmetric(self)
 
     def block(self, rows: slice, cols: slice) -> Float[Tensor, "n m"]:
         """A view of the matrix."""
@@ -152,11 +153,36 @@ def as_tensor(value: Any, what: str) -> Tensor:
         InputError: it is neither.
     """
     if isinstance(value, Tensor):
+        if value.layout != torch.strided:
+            raise InputError(
+                f"sparse {what}", expected="a dense tensor", got=value.layout, hint=".to_dense()"
+            )
         return value.detach()
     if isinstance(value, np.ndarray) and value.dtype != object:
         # torch takes no negative strides and warns of arrays that are read-only.
         return torch.from_numpy(np.require(value, requirements=["C", "W"]))
-    raise InputError(f"bad {what}", expected="a tensor or an array", got=type(value).__name__)
+    hint = ".toarray(), which makes a dense array" if issparse(value) else None
+    raise InputError(f"bad {what}", expected="a tensor or an array", got=type(value).__name__, hint=hint)
+
+
+def symmetrized(K: Operator) -> Operator:
+    """The operator, checked to be symmetric within rounding; of a matrix in memory (K + Kᵀ) / 2 where that differs.
+
+    Raises:
+        InputError: it is not square.
+        NumericalError: it is not symmetric.
+
+    Example:
+        >>> off = torch.tensor([[1.0, 0.5], [0.5 + 1e-7, 1.0]])
+        >>> K = symmetrized(DenseOperator(off.double())).dense()
+        >>> torch.equal(K, K.T)
+        True
+    """
+    check_symmetric(K)
+    if not isinstance(K, DenseOperator) or torch.equal(K.matrix, K.matrix.T):
+        return K
+    total = K.matrix + K.matrix.T
+    return DenseOperator(total.div_(2), symmetric=True)
 
 
 def in_memory(K: Operator, memory: Memory = None) -> Operator:

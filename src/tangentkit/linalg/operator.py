@@ -176,6 +176,9 @@ class Operator(ABC):
             tile = out[rows, cols] = self.block(rows, cols)
             if self.symmetric and rows != cols:
                 out[cols, rows] = tile.T
+            elif self.symmetric:
+                # The mean, and not a copy of one triangle: what is not finite in the other must be seen.
+                out[rows, cols] = tile / 2 + tile.T / 2
         return out
 
     def __getitem__(self, key: tuple[int | slice, int | slice]) -> Float[Tensor, "..."]:

@@ -1,6 +1,7 @@
 """Spectra: eigenvalues and eigenvectors of a kernel, and what is read off them."""
 
 import math
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -13,7 +14,7 @@ from torch import Tensor
 from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
 from tangentkit.core.memory import memory_budget
 from tangentkit.core.seeds import Key
-from tangentkit.linalg.checks import check_finite, check_symmetric, rounding
+from tangentkit.linalg.checks import below_zero, check_finite, check_symmetric
 from tangentkit.linalg.matrices import DenseOperator, as_operator, as_tensor, in_memory
 from tangentkit.linalg.operator import Memory, Operator
 
@@ -22,12 +23,27 @@ LANCZOS_SHARE = 0.1
 
 KINDS = ("kernel", "jacobian")
 
+ROUNDING = 4
+"""Eigenvalues of symmetric matrices err by about ε of the largest, whatever the size; seldom by more than this."""
 
-@dataclass(frozen=True)
+AGREEMENT = 0.01
+"""How far an effective rank may depend on values that cannot be told from zero."""
+
+
+class SpectrumWarning(UserWarning):
+    """A number depends on values that are missing, or that rounding hides."""
+
+
+@dataclass(frozen=True, repr=False)
 class Spectrum:
     """Eigenvalues and eigenvectors of a kernel matrix K = J Jᵀ, or the largest few of them.
 
-    What its methods say is said of the values it holds; `is_partial` and `share` tell what is missing.
+    A partial spectrum does not answer for the whole without a word, and `noise` says which eigenvalues cannot be told
+    from zero.
+
+    Example:
+        >>> spectrum(torch.diag(torch.tensor([1.0, 3.0, 2.0])))
+        Spectrum(all 3 eigenvalues of a kernel, 3 to 1, float32)
     """
 
     values: Float[Tensor, " r"]
@@ -38,6 +54,16 @@ class Spectrum:
     """The trace of K, which is the sum of all of its eigenvalues."""
     of: Literal["kernel", "jacobian"] = "kernel"
     """Whether `values` are of the kernel or of its Jacobian."""
+    noise: float = 0.0
+    """What rounding may put into an eigenvalue of K: those up to this cannot be told from zero."""
+
+    def __repr__(self) -> str:
+        n, r = self.vectors.shape
+        count = f"{r} of {n}" if self.is_partial else f"all {n}"
+        kind = "eigenvalues of a kernel" if self.of == "kernel" else "singular values of a Jacobian"
+        missing = f", {self.share:.1%} of the trace" if self.is_partial and self.trace > 0 else ""
+        ends = f"{float(self.values[0]):.4g} to {float(self.values[-1]):.4g}"
+        return f"Spectrum({count} {kind}, {ends}{missing}, {str(self.values.dtype).removeprefix('torch.')})"
 
     @property
     def is_partial(self) -> bool:
@@ -51,19 +77,56 @@ class Spectrum:
         return float(held.sum()) / self.trace if self.is_partial else 1.0
 
     def effective_rank(self) -> float:
-        """exp(-Σ p_i ln p_i) with p_i = value_i / Σ value_j over the values it holds (Roy, Vetterli 2007)."""
-        return effective_rank(self.values)
+        """exp(-Σ p_i ln p_i) with p_i = value_i / Σ value_j (Roy, Vetterli 2007), of the values that it holds.
+
+        A SpectrumWarning says so where values are missing, and where the rank depends on values that rounding hides:
+        they matter to a Jacobian, where rounding stands at √ε of the largest.
+
+        Raises:
+            NumericalError: a value is negative beyond rounding, or all are zero.
+        """
+        found = effective_rank(self.values)
+        if self.is_partial and float(self.values[-1]) > self._noise:
+            n, r = self.vectors.shape
+            _warn(f"the effective rank is that of the largest {r} of {n} values", "spectrum(K) without top")
+        resolved = effective_rank(self.values.where(self.values > self._noise, 0.0))
+        if abs(found - resolved) > AGREEMENT * resolved:
+            _warn(f"{self._hidden_in_words}; without them the effective rank is {resolved:.4g}", self._finer)
+        return found
 
     def condition_number(self, *, rtol: float | None = None) -> float:
-        """The largest value over the smallest that does not vanish, of those it holds.
+        """The largest value over the smallest that does not vanish, to within `noise` of that smallest one.
 
         Args:
-            rtol: values up to rtol times the largest vanish; None takes n ε of the dtype for a kernel and its
-                root for a Jacobian, which is the same cut.
+            rtol: values up to rtol times the largest vanish. None lets those vanish that cannot be told from zero,
+                and a SpectrumWarning says how many they are.
+
+        Raises:
+            InputError: values are missing that do not vanish.
+            NumericalError: a value is negative beyond rounding, or all are zero.
+
+        Example:
+            >>> s = spectrum(torch.diag(torch.tensor([8.0, 4.0, 1.0])))
+            >>> s.condition_number(), s.condition_number(rtol=0.2)
+            (8.0, 2.0)
         """
-        noise = self.vectors.shape[0] * torch.finfo(self.values.dtype).eps
-        default = noise if self.of == "kernel" else math.sqrt(noise)
-        return condition_number(self.values, rtol=default if rtol is None else rtol)
+        largest = float(self.values[0])
+        zero = self._noise if rtol is None else rtol * largest
+        if self.is_partial and float(self.values[-1]) > zero:
+            n, r = self.vectors.shape
+            raise InputError(
+                "the condition number needs all values",
+                expected=f"{n} values, or so many that the last vanishes",
+                got=f"the largest {r}, {largest:.3g} to {float(self.values[-1]):.3g}",
+                hint="spectrum(K) without top; or rtol=, up to which values vanish",
+            )
+        found = condition_number(self.values, rtol=zero / largest if largest > 0 else 0.0)
+        if rtol is None and self._hidden:
+            _warn(
+                f"{self._hidden_in_words} and count as zero; with them it is at least {found:.4g}",
+                self._finer,
+            )
+        return found
 
     def energy(self, y: Any, top: int | None = None) -> float:
         """‖V_topᵀ y‖ / ‖y‖: how much of y lies in the span of the first eigenvectors, a ratio of norms.
@@ -91,9 +154,46 @@ class Spectrum:
         """The Hill estimate of the exponent of a power-law tail, from the m largest values.
 
         Args:
-            m: how many values make the tail; None takes a tenth of those it holds.
+            m: how many values make the tail; None takes a tenth of all, of which one more must be held.
+
+        Raises:
+            InputError: m is out of range.
+            NumericalError: the tail holds a value that cannot be told from zero.
         """
-        return hill(self.values, max(1, len(self.values) // 10) if m is None else m)
+        n, r = self.vectors.shape
+        m = max(1, n // 10) if m is None else m
+        if 1 <= m < n and m >= r:
+            raise InputError(
+                "a tail of values that are missing",
+                expected=f"m from 1 to {r - 1}, one less than are held",
+                got=m,
+                hint=f"spectrum(K, top={m + 1})",
+            )
+        return hill(self.values, m, zero=self._noise)
+
+    @property
+    def _noise(self) -> float:
+        """What rounding may put where a value is zero."""
+        return self.noise if self.of == "kernel" else math.sqrt(self.noise)
+
+    @property
+    def _hidden(self) -> int:
+        """How many values cannot be told from zero."""
+        return self.vectors.shape[0] - int((self.values > self._noise).sum())
+
+    @property
+    def _hidden_in_words(self) -> str:
+        scale = f"{self._noise:.2g}, the largest is {float(self.values[0]):.3g}"
+        return f"{self._hidden} of {self.vectors.shape[0]} values are within rounding of zero ({scale})"
+
+    @property
+    def _finer(self) -> str:
+        """What to do about rounding."""
+        return "rtol= says what counts" if self.values.dtype == torch.float64 else "the kernel in float64"
+
+
+def _warn(text: str, hint: str) -> None:
+    warnings.warn(f"{text}. Try: {hint}", SpectrumWarning, stacklevel=3)
 
 
 def spectrum(
@@ -140,9 +240,17 @@ def spectrum(
         values, vectors = _lanczos(operator, count)
     else:
         values, vectors = _decompose(operator, count, memory)
+    noise = noise_of(values)
     if of == "jacobian":
         values = _clip(values).sqrt()
-    return Spectrum(values, vectors, trace, of)
+    return Spectrum(values, vectors, trace, of, noise)
+
+
+def noise_of(values: Float[Tensor, " r"]) -> float:
+    """What rounding may put into a computed eigenvalue: 4 ε of the largest, or as far as values below zero show."""
+    size, below = float(values.abs().max()), -float(values.min())
+    shown = 2 * below if below <= below_zero(values.dtype) * size else 0.0  # else it is no rounding
+    return max(ROUNDING * torch.finfo(values.dtype).eps * size, shown)
 
 
 def effective_rank(values: Float[Tensor, " r"]) -> float:
@@ -183,19 +291,20 @@ def condition_number(values: Float[Tensor, " r"], *, rtol: float) -> float:
     return float(largest / values[values > rtol * largest].min())
 
 
-def hill(values: Float[Tensor, " r"], m: int) -> float:
+def hill(values: Float[Tensor, " r"], m: int, *, zero: float = 0.0) -> float:
     """Hill's estimate 1 + m / Σ_{i<=m} ln(λ_i / λ_{m+1}) of the exponent of a density with tail λ^(-α).
 
     Args:
         values: in any order.
         m: the number of largest values that make the tail; more than m are needed.
+        zero: values up to this cannot be told from zero.
 
     Returns:
         α, infinite where the m + 1 largest values are equal.
 
     Raises:
         InputError: m is out of range.
-        NumericalError: the tail holds a value that is not positive.
+        NumericalError: the tail holds a value that is not above `zero`.
 
     Example:
         >>> hill(torch.tensor([math.e**2, math.e, 1.0]), m=2)
@@ -206,10 +315,10 @@ def hill(values: Float[Tensor, " r"], m: int) -> float:
             "bad size of a tail", expected=f"1 to {len(values) - 1}, one less than the values", got=m
         )
     tail = values.sort(descending=True).values[: m + 1]
-    if not tail[-1] > 0:
+    if not tail[-1] > zero:
         raise NumericalError(
-            "a tail of values that are not positive",
-            expected=f"value {m + 1} above 0",
+            "a tail of values that are not positive beyond rounding",
+            expected=f"value {m + 1} above {zero:.2g}",
             got=f"{float(tail[-1]):.3g}",
             hint="take a smaller m",
         )
@@ -266,10 +375,11 @@ def _clip(values: Float[Tensor, " r"]) -> Float[Tensor, " r"]:
     """The values with negative ones that are rounding set to zero."""
     check_finite(values, "values")
     smallest, size = float(values.min()), float(values.abs().max())
-    if smallest < -rounding(values.dtype) * size:
+    allowed = below_zero(values.dtype)
+    if smallest < -allowed * size:
         raise NumericalError(
             "the kernel matrix is not positive semi-definite",
-            expected=f"no value below -{rounding(values.dtype):.1e} of the largest ({size:.3g})",
+            expected=f"no value below -{allowed:.1e} of the largest ({size:.3g})",
             got=f"{smallest:.3g}",
             hint=f"a ridge of {-smallest:.3g} would make it so",
         )

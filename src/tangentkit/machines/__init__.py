@@ -1,7 +1,8 @@
 """Kernel machines: regressors and classifiers for any kernel, as scikit-learn estimators; training dynamics.
 
-`KernelRegression`, `NystromRegression` (many samples), `KernelLogistic` and `KernelGLM` take a kernel of this
-library, a function k(x, y), features, or a kernel matrix. `Dynamics` and `InfiniteEnsemble` predict training itself.
+`KernelRegression`, `NystromRegression` (many samples), `KernelRidgeClassifier`, `KernelLogistic` and `KernelGLM` take
+a kernel of this library, a function k(x, y), features, or a kernel matrix. `Dynamics` and `InfiniteEnsemble` predict
+training itself; `refit_last_layer` gives a network the best last layer for its features.
 """
 
 from tangentkit.machines.descents import GradientDescent as GradientDescent
@@ -15,9 +16,11 @@ from tangentkit.machines.dynamics import max_learning_rate as max_learning_rate
 from tangentkit.machines.ensemble import InfiniteEnsemble as InfiniteEnsemble
 from tangentkit.machines.ensemble import KernelBlocks as KernelBlocks
 from tangentkit.machines.glm import KernelGLM as KernelGLM
+from tangentkit.machines.last_layer import refit_last_layer as refit_last_layer
 from tangentkit.machines.logistic import KernelLogistic as KernelLogistic
 from tangentkit.machines.minimizers import LBFGS as LBFGS
 from tangentkit.machines.minimizers import SGD as SGD
 from tangentkit.machines.minimizers import Adam as Adam
 from tangentkit.machines.nystrom import NystromRegression as NystromRegression
 from tangentkit.machines.regression import KernelRegression as KernelRegression
+from tangentkit.machines.ridge_classifier import KernelRidgeClassifier as KernelRidgeClassifier

@@ -7,17 +7,13 @@ import numpy as np
 import torch
 from jaxtyping import Float, Int
 from sklearn.base import ClassifierMixin
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_array, column_or_1d
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
-from tangentkit.linalg import Operator, check_symmetric
+from tangentkit.linalg import Operator, symmetrized
 from tangentkit.linalg.operator import Memory
-from tangentkit.machines.machine import KernelMachine, gives_tensors, in_working_precision, sample_weights
-
-ANY: Any = None
-"""scikit-learn's word for labels of any type."""
+from tangentkit.machines.labels import label_weights, read_labels, winning
+from tangentkit.machines.machine import KernelMachine, in_working_precision
 
 
 class KernelClassifier(ClassifierMixin, KernelMachine):
@@ -49,11 +45,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
 
     def predict(self, X: Any) -> Any:
         """The most probable class of every sample."""
-        scores = self._scores(X)
-        labels = self.classes_[_winners(scores).cpu().numpy()]
-        if not gives_tensors(X) or labels.dtype.kind not in "biuf":
-            return labels
-        return torch.from_numpy(labels).to(scores.device)
+        return winning(self._scores(X), self.classes_, X)
 
     def _scores(self, X: Any) -> Tensor:
         logits = self._logits(X)
@@ -71,53 +63,13 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         return self._outputs(Z, self.X_fit_, self._coefficients, self.blocks_) + self._offsets
 
     def _labels(self, y: Any) -> Int[Tensor, " n"]:
-        """Indices into `classes_`, which it sets.
-
-        Raises:
-            InputError: labels are missing, not labels, or all of one class.
-        """
-        if y is None:
-            raise InputError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None", expected="labels"
-            )
-        y = y.detach().cpu().numpy() if isinstance(y, Tensor) else y
-        y = check_array(
-            y, ensure_2d=False, dtype=ANY, allow_nd=True, input_name="y", estimator=type(self).__name__
-        )
-        if y.ndim > 2 or (y.ndim == 2 and y.shape[1] > 1):
-            raise InputError(
-                "bad labels",
-                expected="shape (n,)",
-                got=y.shape,
-                hint="y.argmax(1) turns one-hot rows into labels",
-            )
-        y = column_or_1d(y, warn=True)
-        check_classification_targets(y)
-        self.classes_, indices = np.unique(y, return_inverse=True)
-        if len(self.classes_) < 2:
-            raise InputError(
-                "nothing to tell apart", expected="labels of two classes or more", got=f"one class, {y[0]!r}"
-            )
-        return torch.from_numpy(indices)
+        """Indices into `classes_`, which it sets."""
+        self.classes_, indices = read_labels(y, name=type(self).__name__)
+        return indices
 
     def _weights(self, weights: Any, labels: Int[Tensor, " n"]) -> Float[Tensor, " n"]:
-        """Weights of the samples, 1 by default.
-
-        Raises:
-            InputError: of all samples of a class the weight is zero.
-        """
-        ones = torch.ones(len(labels), dtype=torch.float64)
-        w = sample_weights(weights, n=len(labels), like=ones)
-        w = ones if w is None else w
-        mass = torch.bincount(labels, weights=w)
-        if not (mass > 0).all():
-            empty = self.classes_[(mass == 0).numpy()].tolist()
-            raise InputError(
-                "a class is empty",
-                expected="a weight above 0 in every class",
-                got=f"none in class {empty[0]!r}",
-            )
-        return w
+        """Weights of the samples, 1 by default."""
+        return label_weights(weights, labels, self.classes_)
 
     def _gram(self, X: Any, labels: Int[Tensor, " n"]) -> tuple[Float[Tensor, "nc nc"], int]:
         """K in working precision, and its rows for every sample: 1, or the number of classes.
@@ -127,9 +79,12 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             NumericalError: it is not symmetric or not finite.
             BudgetError: it does not fit the memory budget.
         """
-        K: Operator = self._source.gram(X, memory=self.memory)
-        check_symmetric(K)
+        K: Operator = symmetrized(self._source.gram(X, memory=self.memory))
         rows, n, c = K.shape[0], len(labels), len(self.classes_)
+        if self._source.samples(X) not in (None, n):
+            raise InputError(
+                "labels do not match the samples", expected=f"{self._source.samples(X)} labels", got=n
+            )
         if rows == n:
             return in_working_precision(K.dense(self.memory)), 1
         if rows != n * c:
@@ -147,7 +102,3 @@ def one_hot(labels: Int[Tensor, " n"], classes: int, *, like: Tensor) -> Float[T
     if classes == 1:
         return labels[:, None].to(like)
     return torch.nn.functional.one_hot(labels, classes).to(like)
-
-
-def _winners(scores: Tensor) -> Int[Tensor, " m"]:
-    return (scores > 0).long() if scores.ndim == 1 else scores.argmax(1)

@@ -5,9 +5,11 @@ Along an eigenvector of the kernel training is a motion of one number in a parab
 (1 - φ)/ρ is what a prediction needs: it stays exact where ρ goes to zero.
 """
 
+import inspect
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from jaxtyping import Float
@@ -56,6 +58,29 @@ class Descent(ABC):
         Raises:
             NumericalError: with the learning rate that would do.
         """
+
+
+def check_descent(descent: object) -> None:
+    """Refuses what is no descent, such as a learning rate alone.
+
+    Raises:
+        InputError: with the descent that was probably meant.
+    """
+    if isinstance(descent, Descent):
+        return
+    hint = None
+    if isinstance(descent, Real):
+        hint = f"GradientDescent(lr={descent})"
+    elif isinstance(descent, type) and issubclass(descent, Descent):
+        options = [f"{name}=..." for name in inspect.signature(descent).parameters]
+        hint = f"{descent.__name__}({', '.join(options)})"
+    raise InputError(
+        "not a descent",
+        expected="GradientFlow(), GradientDescent(lr), HeavyBall(lr, momentum), Nesterov(lr, momentum) or "
+        "MomentumFlow(friction)",
+        got=f"the class {descent.__name__}" if isinstance(descent, type) else repr(descent),
+        hint=hint,
+    )
 
 
 @dataclass(frozen=True)

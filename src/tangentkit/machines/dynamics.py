@@ -16,7 +16,7 @@ from torch import Tensor
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.linalg import DenseOperator, Operator, spectrum
 from tangentkit.linalg.spans import spans
-from tangentkit.machines.descents import Descent, GradientFlow, HeavyBall
+from tangentkit.machines.descents import Descent, GradientFlow, HeavyBall, check_descent
 from tangentkit.machines.eigenmodes import Modes
 from tangentkit.machines.shapes import WORKING, Targets, as_kernel
 from tangentkit.machines.squared_loss import Loss, curvature
@@ -80,6 +80,7 @@ class Dynamics:
     ) -> None:
         if not 0 <= ridge < math.inf:
             raise InputError("bad ridge", expected="a finite number >= 0", got=ridge)
+        check_descent(descent)
         kernel, outputs = as_kernel(K)
         self._targets = Targets.of(y, kernel, outputs=outputs)
         start = torch.zeros_like(self._targets.columns) if f0 is None else self._targets.like(f0, "f0")
@@ -89,6 +90,12 @@ class Dynamics:
         self._modes, self._starts_at_zero = Modes.of(kernel), f0 is None
         self._gap = self._modes.vectors.T @ (start - self._targets.columns)
         descent.check_converges(self._rates)
+
+    def __repr__(self) -> str:
+        n, c = self._targets.samples, self._targets.outputs
+        sizes = f"{n} samples, {c} output{'s' * (c > 1)}, {len(self._modes.values)} modes"
+        ridge = f", ridge={self.ridge:g}" if self.ridge else ""
+        return f"Dynamics({sizes}, {self.descent}{ridge})"
 
     @property
     def eigenvalues(self) -> Float[Tensor, " r"]:

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from tangentkit.core.errors import NumericalError
 from tangentkit.linalg import Operator, check_symmetric, spectrum
-from tangentkit.linalg.checks import rounding
-from tangentkit.machines.positivity import MOST_NOISE
+from tangentkit.linalg.checks import below_zero
 from tangentkit.machines.shapes import WORKING
 
 
@@ -36,7 +35,7 @@ class Modes:
         matrix = K.dense().to(WORKING)
         s = spectrum((matrix + matrix.T) / 2)
         size, smallest = float(s.values.abs().max()), float(s.values.min())
-        allowed = max(MOST_NOISE, rounding(K.dtype))
+        allowed = below_zero(K.dtype)
         if smallest < -allowed * size:
             raise NumericalError(
                 "the kernel is not positive semi-definite, so training would diverge",

@@ -116,6 +116,10 @@ class InfiniteEnsemble:
             self._trained_cross = _block(trained.cross, "cross", like=theta, rows=m, columns=n)
             self._test = None if nngp.test is None else _test_block(nngp.test, like=theta, m=m)
 
+    def __repr__(self) -> str:
+        points = "" if self._cross is None else f", {len(self._cross)} test points"
+        return f"InfiniteEnsemble({len(self._train)} training points{points}, {self._dynamics.descent})"
+
     @classmethod
     def of(
         cls,

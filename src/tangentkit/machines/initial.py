@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from tangentkit.core.batches import as_batch
 from tangentkit.core.errors import InputError
 from tangentkit.core.functions import snapshot
 from tangentkit.linalg.matrices import as_tensor
+from tangentkit.machines.sources import cast
 
 
 @dataclass(frozen=True)
@@ -80,4 +82,6 @@ class _Frozen:
         self.snapshot = snapshot(module, params=lambda *_: True)
 
     def __call__(self, X: Any) -> Tensor:
+        if isinstance(X, np.ndarray):
+            X = cast(X, self.snapshot.dtype, self.snapshot.device)
         return self.snapshot(self.snapshot.params, as_batch(X))

@@ -1,24 +1,27 @@
 """What machines share: a kernel, inputs of many kinds, targets and weights, predictions in pieces."""
 
 import copy
+import inspect
 from collections.abc import Iterable, Mapping
 from numbers import Real
-from typing import Any
+from types import FunctionType
+from typing import Any, Self
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from sklearn.base import BaseEstimator, clone
 from sklearn.utils.validation import check_array, check_is_fitted, validate_data
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset
 
 from tangentkit.core.batches import as_batch, describe, tensors
 from tangentkit.core.errors import InputError
 from tangentkit.linalg import Operator, check_finite
+from tangentkit.linalg.matrices import as_tensor
 from tangentkit.linalg.operator import Memory
-from tangentkit.machines.sources import Source, as_source, pieces
+from tangentkit.machines.sources import Source, as_source, pieces, size
 
 FLOATS: Any = (np.float64, np.float32)
 SHARED = ("kernel", "f0")
@@ -44,6 +47,22 @@ class KernelMachine(BaseEstimator):
         tags.target_tags.required = True
         return tags
 
+    def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+        """The options that were chosen, and of a fitted machine its sizes and solver."""
+        defaults = {name: p.default for name, p in inspect.signature(type(self).__init__).parameters.items()}
+        chosen = {
+            name: value
+            for name, value in self.get_params(deep=False).items()
+            if value is not defaults[name] and repr(value) != repr(defaults[name])
+        }
+        text = f"{type(self).__name__}({', '.join(f'{name}={_in_short(value)}' for name, value in chosen.items())})"
+        found = vars(self)
+        if "n_samples_fit_" in found:
+            text += f", fitted on {self.n_samples_fit_} samples {self.sample_shape_}"
+            text += f" of {len(found['classes_'])} classes" if "classes_" in found else ""
+            text += f" by {found['solver_']!r}" if "solver_" in found else ""
+        return text if len(text) <= N_CHAR_MAX else text[: N_CHAR_MAX - 3] + "..."
+
     def __sklearn_clone__(self) -> "KernelMachine":
         """An unfitted machine of the same parameters, with the same kernel."""
         parameters = {
@@ -56,7 +75,7 @@ class KernelMachine(BaseEstimator):
             setattr(fresh, "_metadata_request", copy.deepcopy(requests))  # noqa: B010
         return fresh
 
-    def portable(self) -> "KernelMachine":
+    def portable(self) -> Self:
         """The fitted machine without its kernel, samples and network: for pickles that need none of them.
 
         It predicts from k(Z, X), X being the training samples in their order (of a Nyström machine its landmarks),
@@ -97,6 +116,7 @@ class KernelMachine(BaseEstimator):
         if isinstance(X, Operator):
             if fitting:
                 self.n_features_in_, self.sample_shape_ = X.shape[1], f"(n, {X.shape[1]})"
+                self.n_samples_fit_ = X.shape[0]
             return X
         if isinstance(X, Dataset):
             raise InputError(
@@ -111,7 +131,9 @@ class KernelMachine(BaseEstimator):
             X = validate_data(self, X, reset=fitting, allow_nd=True, dtype=dtype)
             X = X if X.flags.writeable else X.copy()  # torch warns of arrays that are read-only
             shape = f"(n, {', '.join(map(str, X.shape[1:]))})"
+            X = self._source.placed(X)
         else:
+            X = pytree.tree_map_only(np.ndarray, self._source.placed, X)
             X = pytree.tree_map_only(
                 Tensor, Tensor.detach, as_batch(X)
             )  # a graph would be kept, and not be copied
@@ -132,13 +154,15 @@ class KernelMachine(BaseEstimator):
             shape = describe(X).split(" ", 1)[-1] if isinstance(X, Tensor) else describe(X)
         # The columns of a matrix k(Z, X) are checked against the coefficients, with a message of their own.
         if fitting:
-            self.sample_shape_ = shape
+            self.sample_shape_, self.n_samples_fit_ = shape, size(X)
         elif not self._is_precomputed and shape != self.sample_shape_:
             raise InputError("samples do not match those of training", expected=self.sample_shape_, got=shape)
         return X if fitting else self._as_in_training(X)
 
     def _as_in_training(self, Z: Any) -> Any:
         """Samples in the kind of the training samples: a function k(z, x) may know only arrays, or only tensors."""
+        if self._source.expects() is not None:  # arrays are tensors by now
+            return Z
         if self._fitted_on_tensors:
             return torch.from_numpy(Z) if isinstance(Z, np.ndarray) else Z
         return Z.cpu().numpy() if isinstance(Z, Tensor) else Z
@@ -174,6 +198,17 @@ class KernelMachine(BaseEstimator):
         """A tensor where the inputs X, or without them those of `fit`, were tensors; else an array."""
         tensors_wanted = self._fitted_on_tensors if X is None else gives_tensors(X)
         return values if tensors_wanted else values.cpu().numpy()
+
+
+def _in_short(value: Any) -> str:
+    """An option in a word or two: a network by its class, a function by its name."""
+    if isinstance(value, nn.Module):
+        return type(value).__name__
+    if isinstance(value, FunctionType):
+        return value.__name__
+    if isinstance(value, (Tensor, np.ndarray)) and value.ndim:
+        return f"{type(value).__name__} {tuple(value.shape)}"
+    return " ".join(repr(value).split())
 
 
 def gives_tensors(X: Any) -> bool:
@@ -218,11 +253,12 @@ def regression_targets(y: Any, *, name: str) -> tuple[Float[Tensor, "n c"], bool
     if y is None:
         raise InputError(f"{name} requires y to be passed, but the target y is None", expected="targets")
     if isinstance(y, Tensor):
+        y = as_tensor(y, "targets")
         if y.is_complex():
             raise InputError("complex targets", expected="real numbers", got=y.dtype, hint="y.real")
         if not y.isfinite().all():
             raise InputError("targets y are not finite", expected="finite numbers", got="NaN or infinity")
-        y = y.detach() if y.is_floating_point() else y.detach().double()
+        y = y if y.is_floating_point() else y.double()
     else:
         y = check_array(y, ensure_2d=False, allow_nd=True, dtype=FLOATS, input_name="y", estimator=name)
         y = torch.from_numpy(np.array(y))
@@ -239,7 +275,11 @@ def sample_weights(weights: Any, *, n: int, like: Tensor) -> Float[Tensor, " n"]
     """
     if weights is None:
         return None
-    w = weights.detach() if isinstance(weights, Tensor) else torch.from_numpy(np.array(weights, dtype=float))
+    w = (
+        as_tensor(weights, "sample weights")
+        if isinstance(weights, Tensor)
+        else torch.from_numpy(np.array(weights, dtype=float))
+    )
     w = w.expand(n) if w.ndim == 0 else w
     if w.shape != (n,):
         raise InputError(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.core.seeds import Key
-from tangentkit.linalg import CG, DenseOperator, check_symmetric
+from tangentkit.linalg import CG, DenseOperator, symmetrized
 from tangentkit.linalg.operator import Memory
 from tangentkit.machines.falkon import FalkonOperator, solve_directly, upper_root
 from tangentkit.machines.machine import (
@@ -118,12 +118,15 @@ class NystromRegression(RegressorMixin, KernelMachine):
         strips = kernel_strips(self._source, given, landmarks, memory=self.memory)
         if len(targets) != strips.shape[0]:
             raise InputError(
-                "targets do not match the samples", expected=f"{strips.shape[0]} targets", got=len(targets)
+                "targets do not match the samples",
+                expected=f"shape ({strips.shape[0]},) or ({strips.shape[0]}, c)",
+                got=tuple(targets.shape),
+                hint="y[0]: targets in one row" if len(targets) == 1 else None,
             )
         if self._is_precomputed:
             strips = strips.within(self.memory)  # read once, also where it is on disk
         M = landmark_matrix(self._source, given, landmarks, strips)
-        check_symmetric(DenseOperator(M))
+        M = symmetrized(DenseOperator(M)).dense()
         T = upper_root(in_working_precision(M), jitter=max(10 * torch.finfo(strips.kind.dtype).eps, 1e-12))
         del M
         Y, weights = targets.to(T), None if weights is None else weights.to(T)

@@ -6,10 +6,7 @@ from torch import Tensor
 
 from tangentkit.core.errors import NumericalError
 from tangentkit.linalg import Operator, spectrum
-from tangentkit.linalg.checks import rounding
-
-MOST_NOISE = 1e-5
-"""Negative eigenvalues up to this share of the largest are rounding, such as of a kernel computed in float32."""
+from tangentkit.linalg.checks import MOST_NOISE, rounding
 
 
 def check_positive(H: Float[Tensor, "n n"], *, hint: str) -> None:

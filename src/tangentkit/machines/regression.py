@@ -16,6 +16,7 @@ from tangentkit.core.errors import InputError
 from tangentkit.linalg.matrices import as_tensor
 from tangentkit.linalg.operator import Memory
 from tangentkit.linalg.solution import Method
+from tangentkit.linalg.symmetry import mirrored
 from tangentkit.machines.fits import CoefficientsOnly, DecomposedFit, Fit
 from tangentkit.machines.initial import Initial
 from tangentkit.machines.machine import KernelMachine, check_number, regression_targets, sample_weights
@@ -111,7 +112,9 @@ class KernelRegression(RegressorMixin, KernelMachine):
         self.blocks_, self.n_outputs_ = system.blocks(kind), Y.shape[1]
         self.X_fit_ = None if fit.is_primal or self._is_precomputed else given
         self._roots, self._targets, self._initial = system.roots(kind), system.targets(kind), initial
-        self._unused = _errors_without_weight(system, kind, fit)
+        # Samples of no weight do not see the fit: their errors need the kernel itself.
+        silent = weights is not None and not bool((weights > 0).all())
+        self._unused = (system.Y.reshape(kind.shape[0], -1), kind) if silent else None
         self._is_flat = is_flat
         self._keep(fit)
         if not self.converged_:
@@ -178,7 +181,7 @@ class KernelRegression(RegressorMixin, KernelMachine):
         errors = self._fit.leave_one_out(self._targets, blocks=self.blocks_)
         if self._roots is not None:
             roots = self._roots[:, None]
-            errors = (errors / roots).where(roots > 0, torch.as_tensor(self._unused).to(errors))
+            errors = (errors / roots).where(roots > 0, self._errors_without_weight())
         return self._shaped(errors.reshape(-1, self.n_outputs_))
 
     def ridge_path(self, ridges: Iterable[float]) -> list["KernelRegression"]:
@@ -208,13 +211,20 @@ class KernelRegression(RegressorMixin, KernelMachine):
         # The decomposition is large, and only deviations and leave-one-out errors need it.
         self._fit = CoefficientsOnly.of(self._fit)
         self._initial, self.f0 = self._initial.as_given(), None
-        self._targets, self._roots, self._unused = self._targets[:0], None, 0.0
+        self._targets, self._roots, self._unused = self._targets[:0], None, None
 
     def _with_ridge(self, fit: DecomposedFit, ridge: float) -> "KernelRegression":
         machine = copy.copy(self)
         machine.ridge = ridge
         machine._keep(fit.with_ridge(ridge, self._targets))
         return machine
+
+    def _errors_without_weight(self) -> Float[Tensor, "n q"]:
+        """y - f(X), which is the leave-one-out error of a sample of no weight; 0 where there is no such sample."""
+        if self._unused is None:
+            return self._coefficients.new_zeros(1)
+        Y, kind = self._unused
+        return Y.to(self._coefficients) - kind @ self._coefficients
 
     def _keep(self, fit: Fit) -> None:
         self._fit = fit
@@ -251,7 +261,7 @@ class KernelRegression(RegressorMixin, KernelMachine):
             known
         )
         _check_prior(before, known)
-        covariance = before - known
+        covariance = mirrored(before - known)
         b = self.blocks_
         return covariance if b == 1 else covariance.unflatten(1, (-1, b)).unflatten(0, (-1, b))
 
@@ -269,14 +279,6 @@ class KernelRegression(RegressorMixin, KernelMachine):
 
     def _shaped(self, values: Float[Tensor, "n c"], X: Any = None) -> Any:
         return self._in_kind(values[:, 0] if self._is_flat else values, X)
-
-
-def _errors_without_weight(system: System, kind: Any, fit: Fit) -> Float[Tensor, "n q"] | float:
-    """y - f(X), which is the leave-one-out error of a sample of no weight; 0 where there is no such sample."""
-    if system.weights is None or bool((system.weights > 0).all()):
-        return 0.0
-    coefficients = fit.coefficients if fit.is_primal else weigh(fit.coefficients, system.roots(kind))
-    return system.Y.reshape(kind.shape[0], -1).to(coefficients) - kind @ coefficients
 
 
 def _check_prior(before: Tensor, known: Tensor) -> None:

@@ -68,7 +68,9 @@ class Targets:
             raise InputError(
                 "the kernel of the training points is not square", expected="(n, n)", got=kernel.shape
             )
-        is_block = y.ndim == 2 and y.numel() == N and y.shape[0] != N
+        # A matrix does not tell samples from outputs, but one sample of many outputs is a row meant as a column.
+        is_row = y.ndim == 2 and y.shape[0] == 1 and outputs is None
+        is_block = y.ndim == 2 and y.numel() == N and y.shape[0] != N and not is_row
         fits = y.ndim in (1, 2) and (is_block or y.shape[0] == N) and y.numel() > 0
         if outputs is not None and outputs > 1:
             fits = is_block and y.shape[1] == outputs
@@ -80,6 +82,7 @@ class Targets:
                 expected=expected
                 + f" for a kernel of {'samples and outputs' if c > 1 else 'shape'} {kernel.shape}",
                 got=tuple(y.shape),
+                hint="y[0]: targets in one row" if y.ndim == 2 and y.shape[0] == 1 else None,
             )
         return cls(_working(y, kernel.device, "targets").reshape(N, -1), y.shape, is_block)
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from tangentkit.compute import Kernel
 from tangentkit.core.batches import Batch, as_batch, batch_size, take
@@ -48,6 +48,19 @@ class Source(ABC):
     def variances(self, Z: Any) -> Float[Tensor, " mc"]:
         """k(z, z) of every sample and output."""
 
+    def samples(self, X: Any) -> int | None:
+        """How many samples the inputs of `fit` are; None where a matrix (n c, n c) does not tell n from c."""
+        return size(X)
+
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """The dtype and device that samples must have; None where the kernel takes any."""
+        return None
+
+    def placed(self, X: np.ndarray) -> Any:
+        """An array as the kernel takes it: where it expects a dtype and a device, a tensor of these."""
+        expected = self.expects()
+        return X if expected is None else cast(X, *expected)
+
     def features(self, X: Any) -> Float[Tensor, "n d"] | None:  # noqa: ARG002 - most kernels have none
         """Features whose inner products are the kernel, or None where the kernel has none."""
         return None
@@ -59,6 +72,10 @@ class Precomputed(Source):
     def gram(self, X: Any, *, memory: Memory = None) -> Operator:  # noqa: ARG002 - it is there already
         """The matrix."""
         return X if isinstance(X, Operator) else as_operator(as_matrix(X))
+
+    def samples(self, X: Any) -> int | None:
+        """Those of (n, c, n, c)."""
+        return X.shape[0] if len(X.shape) == 4 else None
 
     def cross(self, Z: Any, X: Any) -> Float[Tensor, "mc nc"]:  # noqa: ARG002
         """The rows that were given."""
@@ -125,6 +142,10 @@ class Function(Source):
         ones = (take_samples(Z, slice(i, i + 1)) for i in range(size(Z)))
         return torch.cat([as_matrix(self.kernel(z, z)).diagonal() for z in ones])
 
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """Those of the kernel's model, where it has one."""
+        return self.kernel.expects() if isinstance(self.kernel, Kernel) else None
+
     def features(self, X: Any) -> Float[Tensor, "n d"] | None:
         """The features of a kernel that has them, such as a conjugate or a sketched kernel."""
         features = getattr(self.kernel, "features", None)
@@ -182,13 +203,25 @@ def as_source(kernel: Any) -> Source:
         if kernel not in NAMES:
             raise UnknownNameError("kernel", kernel, NAMES)
         return Precomputed() if kernel == "precomputed" else Features()
-    if not callable(kernel):
+    if isinstance(kernel, (nn.Module, type)) or not callable(kernel):
         raise InputError(
             "not a kernel",
-            expected='a kernel, a function k(x, y), or "precomputed"',
-            got=type(kernel).__name__,
+            expected='a kernel, a function k(x, y), "precomputed" or "features"',
+            got=f"the class {kernel.__name__}" if isinstance(kernel, type) else type(kernel).__name__,
+            hint=_kernel_of(kernel),
         )
     return Function(kernel)
+
+
+def _kernel_of(wrong: Any) -> str | None:
+    """What a kernel argument that is none was probably meant to be."""
+    if isinstance(wrong, nn.Module):
+        return "the kernel of a module is tk.TangentKernel(model) or tk.ConjugateKernel(model)"
+    if isinstance(wrong, type) and issubclass(wrong, Kernel):
+        return f"{wrong.__name__}(model), a kernel of that class"
+    if isinstance(wrong, (Tensor, np.ndarray, Operator)):
+        return 'a kernel matrix is given to fit: KernelRegression(kernel="precomputed").fit(K, y)'
+    return None
 
 
 def as_matrix(k: Any) -> Float[Tensor, "nc mc"]:
@@ -207,6 +240,12 @@ def as_matrix(k: Any) -> Float[Tensor, "nc mc"]:
     if k.ndim != 2:
         raise InputError("not a kernel matrix", expected="(n, m) or (n, c, m, c)", got=tuple(k.shape))
     return k if k.is_floating_point() else k.double()
+
+
+def cast(X: np.ndarray, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """An array as a tensor on a device, floating point numbers in a dtype and others as they are."""
+    x = as_tensor(X, "inputs")
+    return (x.to(dtype) if x.is_floating_point() else x).to(device)
 
 
 def size(X: Any) -> int:

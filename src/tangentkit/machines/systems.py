@@ -19,9 +19,9 @@ from tangentkit.linalg import (
     Nystrom,
     Operator,
     check_finite,
-    check_symmetric,
+    symmetrized,
 )
-from tangentkit.linalg.checks import rounding
+from tangentkit.linalg.checks import below_zero
 from tangentkit.linalg.operator import Memory
 from tangentkit.linalg.solution import Method
 from tangentkit.machines.fits import (
@@ -34,7 +34,7 @@ from tangentkit.machines.fits import (
     fit_iteratively,
     fit_normal,
 )
-from tangentkit.machines.positivity import MOST_NOISE, not_positive
+from tangentkit.machines.positivity import not_positive
 from tangentkit.machines.sources import Source
 
 NAMES = ("auto", "cholesky", "eigh", "cg", "features", "normal")
@@ -67,8 +67,7 @@ class System:
     @cached_property
     def gram(self) -> Operator:
         """K, checked to be symmetric."""
-        K = self.source.gram(self.X, memory=self.memory)
-        check_symmetric(K)
+        K = symmetrized(self.source.gram(self.X, memory=self.memory))
         self._check_rows(K.shape[0])
         return K
 
@@ -96,13 +95,23 @@ class System:
         return memory_budget(self.memory, device=self.Y.device)
 
     def _check_rows(self, rows: int) -> None:
-        n, c = self.Y.shape
-        if rows not in (n, n * c):
-            raise InputError(
-                "targets do not match the samples",
-                expected=f"shape ({rows},) or ({rows}, c), or (n, c) with n * c = {rows} for a kernel of c outputs",
-                got=(n, c),
+        (n, c), samples = self.Y.shape, self.source.samples(self.X)
+        # A matrix does not tell samples from outputs, but one sample of many outputs is a row meant as a column.
+        fits = (n > 1 or rows == 1) if samples is None else samples == n
+        if fits and rows in (n, n * c):
+            return
+        if samples is None:
+            shapes = f"({rows},) or ({rows}, c), or (n, c) with n * c = {rows} for a kernel of c outputs"
+        else:
+            shapes = (
+                f"({samples},) or ({samples}, c)" if rows == samples else f"({samples}, {rows // samples})"
             )
+        raise InputError(
+            "targets do not match the samples",
+            expected=f"shape {shapes}",
+            got=(n, c),
+            hint="y[0]: targets in one row" if n == 1 else None,
+        )
 
 
 @dataclass(frozen=True)
@@ -179,7 +188,7 @@ def _automatically(system: System) -> Solved:
     fit = fit_eigen(K, Y, ridge=ridge, cutoff=system.cutoff)
     reason = f"with ridge={ridge:g} the kernel matrix is singular to working precision"
     noise = float(-fit.parts.values.min() / fit.parts.values.abs().max()) if len(fit.parts.values) else 0.0
-    if not noise <= max(MOST_NOISE, rounding(K.dtype)):
+    if not noise <= below_zero(K.dtype):
         raise not_positive(K.dense(K.nbytes), ridge=ridge, hint='solver="eigh" to have it all the same')
     if noise > 0 and system.cutoff is None:
         # Eigenvalues below zero show how far rounding goes, above zero as well.

@@ -24,6 +24,7 @@ from tangentkit.core.seeds import Key
 from tangentkit.empirical.knowledge import Knowledge
 from tangentkit.empirical.outputs import Outputs, check_outputs_name, words
 from tangentkit.empirical.tangent import outside_autograd
+from tangentkit.linalg.symmetry import mirrored
 from tangentkit.sketch.arrangement import Arrangement, arrange, project, spans
 from tangentkit.sketch.choice import METHODS, SketchPlan
 from tangentkit.sketch.coordinates import Coordinates, working_dtype
@@ -173,12 +174,16 @@ class SketchedTangentKernel(Kernel):
         if y is not None:
             check_same_structure(x := self._checked(x), y := self._checked(y))
         left = self.features(x)
-        return left @ (left if y is None else self.features(y)).T
+        return mirrored(left @ left.T) if y is None else left @ self.features(y).T
 
     @outside_autograd
     def diag(self, x: Batch) -> Tensor:
         """‖φ(x)‖²."""
         return self.features(x).square().sum(1)
+
+    def expects(self) -> tuple[torch.dtype, torch.device] | None:
+        """The dtype and device of the model."""
+        return self.function.dtype, self.function.device
 
     @outside_autograd
     def error(self, x: Batch) -> Tensor:

@@ -1,0 +1,195 @@
+"""The refitted last layer: an optimum of its loss, in a copy, of models that end in a linear layer."""
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression, Ridge
+from torch import nn
+from torch.nn.utils import parametrizations
+
+import tangentkit as tk
+from tangentkit.core.errors import InputError, ModelError
+
+
+def network(c=3, *, bias=True, dtype=torch.float64):
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, c, bias=bias)).to(dtype)
+
+
+def samples(n=80):
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(n, 4, dtype=torch.float64, generator=generator)
+    return x, torch.randn(n, 3, dtype=torch.float64, generator=generator), (x[:, 0] * 2).round().long() % 3
+
+
+def gradient_of(loss, model):
+    return torch.autograd.grad(loss, list(model[-1].parameters()))
+
+
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("ridge", [0.0, 0.3])
+def test_the_squared_loss_has_no_gradient_at_the_refitted_layer(bias, ridge):
+    x, y, _ = samples()
+    weights = torch.rand(80, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    better = tk.refit_last_layer(network(bias=bias), x, y, ridge=ridge, sample_weight=weights)
+    penalty = sum(p.square().sum() for p in better[-1].parameters())
+    loss = (weights[:, None] * (better(x) - y).square()).sum() + ridge * penalty
+    assert all(g.abs().max() < 1e-8 for g in gradient_of(loss, better))
+
+
+@pytest.mark.parametrize("c", [1, 2, 3])
+def test_the_cross_entropy_has_no_gradient_at_the_refitted_layer(c):
+    x, _, labels = samples()
+    labels = labels.clamp(max=1) if c < 3 else labels
+    better = tk.refit_last_layer(network(c), x, labels, ridge=0.3)
+    penalty = 0.15 * sum(p.square().sum() for p in better[-1].parameters())
+    if c == 1:
+        loss = nn.functional.binary_cross_entropy_with_logits(
+            better(x)[:, 0], labels.double(), reduction="sum"
+        )
+    else:
+        loss = nn.functional.cross_entropy(better(x), labels, reduction="sum")
+    assert all(g.abs().max() < 1e-3 for g in gradient_of(loss + penalty, better))
+
+
+def test_it_agrees_with_scikit_learn():
+    x, y, labels = samples()
+    model = network(bias=False)
+    h = tk.ConjugateKernel(model).features(x).numpy()
+    ridge = Ridge(alpha=0.5, fit_intercept=False).fit(h, y.numpy())
+    found = tk.refit_last_layer(model, x, y, ridge=0.5)[-1].weight.detach().numpy()
+    np.testing.assert_allclose(found, ridge.coef_, rtol=1e-6, atol=1e-8)
+    peer = LogisticRegression(C=1.0, fit_intercept=False, tol=1e-10, max_iter=1000).fit(h, labels.numpy())
+    found = tk.refit_last_layer(model, x, labels)(x).softmax(1).detach().numpy()
+    np.testing.assert_allclose(found, peer.predict_proba(h), atol=1e-4)
+
+
+def test_the_model_itself_and_all_other_parameters_stay():
+    x, y, _ = samples()
+    model = network(dtype=torch.float32)
+    model[0].weight.requires_grad_(False)
+    before = copy.deepcopy(model.state_dict())
+    better = tk.refit_last_layer(model, x.float(), y.float())
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    for (name, p), q in zip(better.named_parameters(), model.parameters(), strict=True):
+        assert (p.dtype, p.requires_grad, p.shape) == (q.dtype, q.requires_grad, q.shape)
+        assert torch.equal(p, q) == name.startswith("0.")
+    assert (better(x.float()) - y).square().mean() < (model(x.float()) - y).square().mean()
+    model.load_state_dict(better.state_dict())
+
+
+def test_without_a_ridge_leave_one_out_errors_choose_one():
+    def error(seed, ridge):
+        generator = torch.Generator().manual_seed(seed)
+        x, z = (torch.randn(n, 4, dtype=torch.float64, generator=generator) for n in (14, 500))
+        noise = 0.5 * torch.randn(14, dtype=torch.float64, generator=generator)
+        better = tk.refit_last_layer(network(1), x, x[:, 0] + x[:, 1] + noise, ridge=ridge)
+        return float((better(z)[:, 0] - z[:, 0] - z[:, 1]).detach().square().mean())
+
+    # 13 features and 14 noisy samples: the optimum without a ridge follows the noise.
+    chosen, none = (np.median([error(seed, ridge) for seed in range(5)]) for ridge in (None, 0.0))
+    assert chosen < none / 10
+
+
+def test_labels_under_the_squared_loss_are_ones_and_zeros():
+    x, _, labels = samples()
+    by_labels = tk.refit_last_layer(network(), x, labels, loss="squared", ridge=0.1)
+    by_targets = tk.refit_last_layer(network(), x, nn.functional.one_hot(labels).double(), ridge=0.1)
+    torch.testing.assert_close(by_labels(x), by_targets(x))
+
+
+def test_models_may_end_in_a_log_softmax_and_take_other_inputs():
+    x, _, labels = samples()
+
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = network()
+
+        def forward(self, x):
+            return self.inner(x).log_softmax(1)
+
+    better = tk.refit_last_layer(Named(), {"x": x}, labels)
+    plain = tk.refit_last_layer(network(), x, labels)
+    torch.testing.assert_close(better(x), plain(x).log_softmax(1))
+    wrapped = tk.refit_last_layer(network(), {"x": x}, labels, forward=lambda model, batch: model(batch["x"]))
+    torch.testing.assert_close(wrapped(x), plain(x))
+
+
+class Tied(nn.Module):
+    """A table that is also the head."""
+
+    def __init__(self):
+        super().__init__()
+        self.table, self.head = nn.Embedding(7, 5), nn.Linear(5, 7, bias=False)
+        self.head.weight = self.table.weight
+
+    def forward(self, tokens):
+        return self.head(self.table(tokens).mean(1).tanh())
+
+
+def test_tied_weights_are_untied_in_the_copy():
+    torch.manual_seed(0)
+    model, tokens = Tied().double(), torch.randint(0, 7, (50, 4))
+    better = tk.refit_last_layer(model, tokens, tokens[:, 0].clone(), ridge=0.1)
+    assert torch.equal(better.table.weight, model.table.weight)
+    assert not torch.equal(better.head.weight, model.head.weight)
+    assert model.head.weight is model.table.weight
+
+
+class Twice(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.square = nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.square(self.square(x).tanh())
+
+
+class Doubled(nn.Bilinear):
+    def forward(self, h):
+        return super().forward(h, h)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        (nn.Sequential(nn.Linear(4, 4), nn.Sigmoid()), "the outputs are not those of layer '0'"),
+        (Twice(), "the outputs are not those of layer 'square'"),
+        (
+            nn.Sequential(nn.Linear(4, 6), nn.Tanh(), Doubled(6, 6, 4)),
+            "no plain linear layer.*got '2', a Doubled",
+        ),
+        (
+            nn.Sequential(nn.Linear(4, 6), parametrizations.weight_norm(nn.Linear(6, 4))),
+            "no plain linear layer.*remove_parametrizations",
+        ),
+        (nn.Sequential(nn.Unflatten(1, (2, 2)), nn.Linear(2, 2), nn.Flatten()), "several positions"),
+    ],
+    ids=["sigmoid", "twice", "bilinear", "parametrized", "positions"],
+)
+def test_models_that_do_more_than_a_last_linear_layer_are_refused(model, words):
+    with pytest.raises(ModelError, match=words):
+        tk.refit_last_layer(model.double(), samples()[0], torch.randn(80, 4, dtype=torch.float64))
+
+
+def test_targets_that_do_not_fit_are_refused():
+    x, y, labels = samples()
+    for wrong, words in (
+        (y[:, :2], r"targets do not fit the model: expected shape \(80, 3\), got \(80, 2\)"),
+        (y[:50], r"got \(50, 3\)"),
+        (labels[:50], r"bad labels: expected integers of shape \(80,\)"),
+        (
+            labels.clamp(max=1),
+            r"labels do not fit a model of 3 outputs: expected all of 0 to 2, got \[0, 1\]",
+        ),
+        (labels + 1, r"expected all of 0 to 2, got \[1, 2, 3\]"),
+    ):
+        with pytest.raises(InputError, match=words):
+            tk.refit_last_layer(network(), x, wrong)
+    with pytest.raises(KeyError, match="unknown loss 'hinge'"):
+        tk.refit_last_layer(network(), x, labels, loss="hinge")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="not a model"):
+        tk.refit_last_layer(lambda x: x, x, y)  # type: ignore[arg-type]
