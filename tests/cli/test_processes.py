@@ -53,7 +53,7 @@ def test_ctrl_c_leaves_a_folder_that_says_it_was_interrupted(tmp_path):
             assert process.poll() is None, process.communicate()
             assert time.monotonic() < deadline
             time.sleep(0.05)
-        assert json.loads((folder / "status.json").read_text()) == {"state": "running"}
+        assert json.loads((folder / "status.json").read_text())["state"] == "running"
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
     finally:
