@@ -221,7 +221,7 @@ def test_an_embedded_set_that_is_gone_asks_for_a_new_installation(bare, monkeypa
 def test_a_bomb_in_an_archive_is_unzipped_no_further_than_the_file_may_be_long(server, install, bare, pack):
     url = server.serve("/pack", pack({name: b"\0" * 10**6 for name in CONTENT}))
     install(tuple(File(name, md5(content), (url,), name, len(content)) for name, content in CONTENT.items()))
-    with pytest.raises(DataError, match=f"got more than its {len(CONTENT['toy-images'])}"):
+    with pytest.raises(DataError, match=r"got more than its \d+ bytes"):
         fetch("toy")
     assert not content_of(bare)
 
