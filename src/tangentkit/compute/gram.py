@@ -24,9 +24,6 @@ from tangentkit.core.memory import format_bytes, memory_budget
 from tangentkit.linalg.matrices import DenseOperator
 from tangentkit.linalg.operator import Operator
 
-VERSION: str = import_module("tangentkit").__version__
-"""Not by an import statement: the room would depend on all that the package offers."""
-
 
 @briefly
 def gram(
@@ -185,5 +182,9 @@ def _identity(kernel: Kernel, sources: Mapping[str, Source], layout: Layout) -> 
         "outputs": layout.outputs,
         "symmetric": layout.symmetric,
         "tile": layout.tile,
-        "library": {"tangentkit": VERSION, "torch": torch.__version__.partition("+")[0]},
+        # Not by an import statement: the room would depend on all that the package offers.
+        "library": {
+            "tangentkit": import_module("tangentkit").__version__,
+            "torch": torch.__version__.partition("+")[0],
+        },
     }
