@@ -53,13 +53,12 @@ def check_manifest(content: Any, path: Path) -> None:
         need("name of an array", name, "a word", lambda it: ARRAY.fullmatch(it) is not None)
         need(name, array, "shape, tile and dtype", is_names)
         shape = need(f"shape of {name}", array.get("shape"), f"two numbers up to {SIDE}", is_pair)
-        sides = [tile * outputs] * 2 if name == GRAM else [tile, shape[1]]
-        need(
-            f"tile of {name}",
-            array.get("tile"),
-            str(sides),
-            lambda it, sides=sides: is_pair(it) and it == sides,
-        )
+        sides = need(f"tile of {name}", array.get("tile"), "two numbers", is_pair)
+        if name == GRAM:
+            need(f"tile of {name}", sides, f"{tile * outputs} rows", lambda it: it == [tile * outputs] * 2)
+        else:  # ranges of samples, of which a tile needs whole ones
+            need(f"tile of {name}", sides[1], f"{shape[1]} columns", lambda it, all=shape[1]: it == all)
+            need(f"tile of {name}", sides[0], f"a part of {tile} rows", lambda it: tile % it == 0)
         dtype = need(f"dtype of {name}", array.get("dtype"), " or ".join(ITEM_BYTES), is_dtype)
         tiles = -(-shape[0] // sides[0]) * -(-shape[1] // sides[1])
         need(f"number of tiles of {name}", tiles, f"at most {TILES}", lambda it: it <= TILES)
