@@ -16,7 +16,6 @@ from tangentkit.core.calls import call, read_outputs
 from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
 from tangentkit.core.files import as_path
 from tangentkit.core.functions import Forward
-from tangentkit.core.functions import Forward, call
 from tangentkit.core.seeds import Key
 from tangentkit.linearized.checkpoints import identity, load_checkpoint, save_checkpoint
 from tangentkit.linearized.labeled import Labeled, labeled
