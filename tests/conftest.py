@@ -1,6 +1,9 @@
 """Seeded and quiet: every test starts from the same global seed and must not leave it to chance."""
 
 import os
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -19,3 +22,19 @@ def real_data() -> Path:
     if not folder or not Path(folder).is_dir():
         pytest.skip("real data sets are not here: set TANGENTKIT_DATA to their folder")
     return Path(folder)
+
+
+@pytest.fixture
+def no_handles() -> Callable[[], AbstractContextManager[None]]:
+    """A while in which no file can be opened."""
+
+    @contextmanager
+    def while_inside() -> Iterator[None]:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    return while_inside

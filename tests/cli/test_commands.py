@@ -122,3 +122,37 @@ def test_data_list_and_get(tangentkit):
     assert done.code == 0
     assert "fashion-mini" in done.out
     assert tangentkit("data", "get", "digits").out.strip() == "digits needs no files"
+
+
+def test_report_says_what_was_damaged(tangentkit):
+    tangentkit("run", "toy", "--out", "there")
+    assert "damaged" not in tangentkit("report", "there").err
+    page = Path("there/report.html")
+    page.write_text(page.read_text().replace("Coin", "Coil"))
+    done = tangentkit("report", "there")
+    assert done.code == 0
+    assert "missing or damaged, written again: report.html" in done.err
+    numbers = Path("there/numbers.json")
+    numbers.write_text(numbers.read_text().replace("0.", "1.", 1))
+    done = tangentkit("report", "there")
+    assert done.code == 1
+    assert done.err.startswith("error: there/numbers.json is damaged")
+
+
+def test_what_a_terminal_would_obey_is_shown(tangentkit):
+    done = tangentkit("run", "toy\x1b[31m")
+    assert done.code == 2
+    assert r"toy\x1b[31m" in done.err
+    assert "\x1b" not in done.err
+
+
+@pytest.mark.parametrize("place", ["~nosuchuser/run", "a\0b"])
+def test_places_that_cannot_be_are_bad_input(tangentkit, place):
+    for words in (
+        ("report", place),
+        ("run", "toy", "--out", place),
+        ("data", "get", "mnist", "--path", place),
+    ):
+        done = tangentkit(*words)
+        assert done.code == 2
+        assert "error: bad path" in done.err

@@ -135,6 +135,7 @@ def test_weights_come_from_a_file_of_tensors_and_nothing_else(tangentkit, tmp_pa
     for name, code in (("other.pt", 2), ("code.pt", 1), ("noise.pt", 1), ("missing.pt", 1)):
         done = tangentkit(*WORDS, "--store", "l.zarr", "--weights", name)
         assert (done.code, name in done.err) == (code, True)
+        assert "weights_only" not in done.err
     assert not (tmp_path / "l.zarr").exists()
 
 

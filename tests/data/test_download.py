@@ -215,3 +215,26 @@ def test_an_embedded_set_that_is_gone_asks_for_a_new_installation(bare, monkeypa
     monkeypatch.setitem(SETS, "fashion-mini", replace(SETS["fashion-mini"], standing=(tmp_path,)))
     with pytest.raises(DataError, match="install tangentkit again"):
         load("fashion-mini", "train")
+
+
+@pytest.mark.parametrize("pack", [tarred, zipped], ids=["tar", "zip"])
+def test_a_bomb_in_an_archive_is_unzipped_no_further_than_the_file_may_be_long(server, install, bare, pack):
+    url = server.serve("/pack", pack({name: b"\0" * 10**6 for name in CONTENT}))
+    install(tuple(File(name, md5(content), (url,), name, len(content)) for name, content in CONTENT.items()))
+    with pytest.raises(DataError, match=r"got more than its \d+ bytes"):
+        fetch("toy")
+    assert not content_of(bare)
+
+
+@pytest.mark.parametrize("served_toy", ["gz"], indirect=True)
+def test_what_a_user_calls_partial_is_not_swept(served_toy, bare):
+    for name in (".partial-mine", ".tangentkit-download-mine.txt"):
+        (bare / name).parent.mkdir(parents=True, exist_ok=True)
+        (bare / name).write_text("mine")
+        os.utime(bare / name, (0, 0))
+    (bare / ".partial-folder").mkdir()
+    os.utime(bare / ".partial-folder", (0, 0))
+    fetch("toy")
+    assert (bare / ".partial-mine").exists()
+    assert (bare / ".partial-folder").exists()
+    assert (bare / ".tangentkit-download-mine.txt").exists()

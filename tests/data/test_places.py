@@ -2,7 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from tangentkit.data import cache_folder, is_here
+from tangentkit.core import DataError, InputError
+from tangentkit.data import SETS, available, cache_folder, fetch, is_here, load
 from tangentkit.data.places import find, roots
 
 
@@ -66,3 +67,33 @@ def test_home_is_expanded(monkeypatch, tmp_path):
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("TANGENTKIT_CACHE", "~/kept")
     assert cache_folder() == tmp_path / "kept"
+
+
+def test_what_comes_with_the_library_needs_no_home(monkeypatch):
+    def unknown(*_):
+        raise KeyError
+
+    for name in ("HOME", "XDG_CACHE_HOME", "TANGENTKIT_CACHE", "TANGENTKIT_DATA"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    assert len(load("fashion-mini", "test", limit=5)) == 5
+    assert fetch("fashion-mini")
+    assert not is_here("mnist")
+    assert len(available()) == len(SETS)
+    for attempt in (cache_folder, lambda: fetch("mnist"), lambda: load("mnist", "test")):
+        with pytest.raises(DataError, match=r"home folder.*TANGENTKIT_CACHE"):
+            attempt()
+
+
+@pytest.mark.parametrize("path", ["~nosuchuser/data", "a\0b"])
+def test_a_place_that_cannot_be_is_named(path, monkeypatch):
+    for attempt in (lambda: load("mnist", "train", path=path), lambda: fetch("mnist", path)):
+        with pytest.raises(InputError, match="bad path"):
+            attempt()
+
+
+@pytest.mark.parametrize("variable", ["TANGENTKIT_DATA", "TANGENTKIT_CACHE"])
+def test_a_variable_with_an_unknown_home_is_named(bare, monkeypatch, variable):
+    monkeypatch.setenv(variable, "~nosuchuser/data")
+    with pytest.raises(InputError, match="bad path '~nosuchuser/data'"):
+        load("fashion-mini", "train")

@@ -1,4 +1,6 @@
 import gzip
+import tracemalloc
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from data.toy_set import md5
 from tangentkit.core import DataError
 from tangentkit.data.raw import raw_content, read_raw
-from tangentkit.data.registry import File
+from tangentkit.data.registry import EMBEDDED, SETS, File
 
 CONTENT = bytes(range(256)) * 4
 FILE = File("numbers", md5(CONTENT))
@@ -56,3 +58,35 @@ def test_no_damaged_gzip_stream_passes(data):
 def test_a_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(DataError, match="gone"):
         read_raw(tmp_path / "gone", FILE)
+
+
+def test_a_gzip_bomb_is_unzipped_no_further_than_the_file_may_be_long(tmp_path):
+    bomb = gzip.compress(b"\0" * 2**28, 1)
+    for file in (replace(FILE, nbytes=len(CONTENT)), FILE):
+        (tmp_path / "numbers.gz").write_bytes(bomb)
+        tracemalloc.start()
+        with pytest.raises(DataError, match=f"got more than its {file.nbytes:,} bytes"):
+            raw_content(bomb, file, place="numbers.gz")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 2 * file.nbytes + 2**20
+    with pytest.raises(DataError, match="too large"):
+        read_raw(tmp_path / "numbers.gz", replace(FILE, nbytes=len(CONTENT)))
+
+
+def test_the_table_knows_the_length_of_every_file_but_one():
+    unknown = {
+        file.name
+        for entry in SETS.values()
+        for edition in entry.editions
+        for file in edition.all_files
+        if file.nbytes == FILE.nbytes
+    }
+    assert unknown == {"trainingandtestdata.zip"}
+    for split, samples in (("train", 2000), ("test", 1000)):
+        (edition,) = SETS["fashion-mini"].editions
+        assert (
+            [len(read_raw(EMBEDDED / f"{file.name}.gz", file)) for file in edition.files[split]]
+            == [file.nbytes for file in edition.files[split]]
+            == [16 + samples * 784, 8 + samples]
+        )

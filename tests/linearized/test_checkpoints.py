@@ -104,3 +104,33 @@ def test_a_damaged_checkpoint_is_refused(tmp_path, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(DataError, match="not a checkpoint"):
         train(network(), X, Y, SETTINGS["sgd"], key=Key(0), checkpoint=path)
+
+
+def test_a_checkpoint_with_code_in_it_is_refused_without_advice_to_run_it(tmp_path):
+    torch.save({"identity": {}, "model": nn.Linear(2, 2)}, tmp_path / "run.pt")
+    with pytest.raises(DataError, match=r"not a checkpoint .*Linear, which is code") as raised:
+        train(network(), X, Y, SETTINGS["sgd"], key=Key(0), checkpoint=tmp_path / "run.pt")
+    assert "weights_only" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+@pytest.mark.parametrize("content", [[1, 2], {"rows": []}, {"identity": 3}, torch.ones(3)])
+def test_tensors_of_something_else_are_refused(tmp_path, content):
+    torch.save(content, tmp_path / "run.pt")
+    with pytest.raises(DataError, match="not a checkpoint of a training run"):
+        train(network(), X, Y, SETTINGS["sgd"], key=Key(0), checkpoint=tmp_path / "run.pt")
+
+
+def test_a_checkpoint_is_written_through_no_link(tmp_path):
+    (tmp_path / "victim").write_text("mine")
+    for name in (".run.pt.partial", "run.pt.partial"):
+        (tmp_path / name).symlink_to(tmp_path / "victim")
+    train(network(), X, Y, SETTINGS["sgd"], key=Key(0), checkpoint=tmp_path / "run.pt")
+    assert (tmp_path / "victim").read_text() == "mine"
+    assert (tmp_path / ".run.pt.partial").is_symlink()
+
+
+@pytest.mark.parametrize("path", ["~nosuchuser/run.pt", "run\0.pt"])
+def test_a_path_that_cannot_be_is_named(path):
+    with pytest.raises(InputError, match="bad path"):
+        train(network(), X, Y, SETTINGS["sgd"], key=Key(0), checkpoint=path)

@@ -1,5 +1,8 @@
 """Figures hold numbers; drawing them changes nothing outside and gives the same bytes each time."""
 
+import xml.etree.ElementTree as ET
+from typing import Any
+
 import matplotlib as mpl
 import numpy as np
 import pytest
@@ -7,7 +10,21 @@ from matplotlib.figure import Figure as Canvas
 
 from report.sample_page import sample_figures
 from tangentkit.core.errors import UnknownNameError
-from tangentkit.report import DARK, LIGHT, Bars, Heatmap, image, save
+from tangentkit.report import (
+    DARK,
+    LIGHT,
+    Bars,
+    Boxes,
+    Figure,
+    Heatmap,
+    Histogram,
+    Images,
+    Lines,
+    Scatter,
+    Series,
+    image,
+    save,
+)
 
 FIGURES = sample_figures()
 
@@ -61,3 +78,54 @@ def test_save_knows_its_format_by_the_suffix(tmp_path):
     with pytest.raises(UnknownNameError, match="jpg"):
         save(FIGURES["bars"], tmp_path / "a.jpg")
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+STRANGE = {
+    "half a pair": "\ud800 and \udfff",
+    "broken formula": r"$\frac{$",
+    "formula": "$x^2$",
+    "dollars": "$5 to $6, or \\$7",
+    "markup": "<script> --> ]]> &amp;",
+    "lines": "one\ntwo",
+}
+
+
+def named(*names: str) -> dict[str, Figure]:
+    """Every kind of figure, with names in each place for one."""
+    points, title = Series([1, 2], [1, 2], [0.1, 0.1]), names[0]
+    words: dict[str, Any] = {"title": title, "caption": title}
+    axes = {**words, "x_label": title, "y_label": title}
+    grid = np.zeros((1, len(names), 2, 2))
+    return {
+        "lines": Lines(**axes, series=dict.fromkeys(names, points)),
+        "scatter": Scatter(**axes, series=dict.fromkeys(names, points)),
+        "bars": Bars(**axes, values=dict.fromkeys(names, (0.5, 0.7))),
+        "histogram": Histogram(**axes, samples=dict.fromkeys(names, (1, 2))),
+        "boxes": Boxes(**axes, samples=dict.fromkeys(names, (1, 2))),
+        "heatmap": Heatmap(
+            **axes, matrix=np.eye(len(names)), groups=dict.fromkeys(names, 1), value_label=title
+        ),
+        "images": Images(**words, images=grid, labels=[names], headings=names),
+    }
+
+
+@pytest.mark.parametrize("kind", named("").keys())
+def test_every_figure_takes_every_name(kind):
+    """Controls, half a pair of surrogates, no character, a broken formula, a word that has no end."""
+    names = ("\a\0\t\x9b$\\frac{$", "\x1b[31m\ud800\ufffe", "W" * 1000, "_a", "")
+    ET.fromstring(image(named(*names)[kind]))
+
+
+def test_names_are_shown_as_they_are():
+    ax = Canvas().add_subplot()
+    Bars(title="", caption="", values={name: (1.0,) for name in STRANGE.values()}).draw(ax)
+    shown = [label._preprocess_math(label.get_text()) for label in ax.get_yticklabels()]  # pyright: ignore
+    assert not any(is_formula for _, is_formula in shown)
+    texts = dict(zip(STRANGE, (text for text, _ in shown), strict=True))
+    assert texts == STRANGE | {"half a pair": r"\ud800 and \udfff"}
+
+
+def test_a_legend_has_every_name():
+    ax = Canvas().add_subplot()
+    Lines(title="", caption="", series={"_a": Series([1], [1]), "b": Series([1], [2])}).draw(ax)
+    assert [text.get_text().strip("\u200b") for text in ax.get_legend().get_texts()] == ["_a", "b"]  # pyright: ignore

@@ -57,3 +57,12 @@ def test_verdicts_are_words_not_only_colors(page):
     text = Elements(page).text
     for verdict in ("✓ holds", "✗ does not hold", "? not decided"):
         assert verdict in text
+
+
+def test_every_text_is_shown_and_the_page_can_be_written():
+    text = "".join(map(chr, [*range(300), 0x202E, 0xD800, 0xFFFE, 0xFFFF])) + r"$\frac{$"
+    page = sample_page(text, figures={}).render()
+    page.encode()
+    assert not re.search("[\0-\x09\x0b-\x1f\x7f-\x9f\u202e\ufffe\uffff]", page)
+    assert page.count(r"$\frac{$") >= 15
+    assert page.count(r"\x00\x01") >= 15

@@ -1,5 +1,6 @@
 """What is saved comes back equal, whatever it holds; what is damaged is refused."""
 
+import json
 import math
 from dataclasses import dataclass, replace
 from typing import Literal
@@ -18,7 +19,6 @@ from tangentkit.studies.records import (
     load_record,
     save_record,
     to_plain,
-    write_whole,
 )
 
 
@@ -116,14 +116,52 @@ def test_pickled_objects_are_neither_written_nor_read(tmp_path):
         load_record(Outer, tmp_path)
 
 
-def test_an_interrupted_write_leaves_the_old_file(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("old")
+def test_any_flip_in_the_arrays_is_refused_or_changes_nothing(tmp_path):
+    save_record(example(), tmp_path)
+    content, refused = (tmp_path / ARRAYS).read_bytes(), 0
+    for where in range(len(content)):
+        (tmp_path / ARRAYS).write_bytes(
+            content[:where] + bytes([content[where] ^ 0xFF]) + content[where + 1 :]
+        )
+        try:
+            assert load_record(Outer, tmp_path) == example()
+        except DataError:
+            refused += 1
+    assert refused > len(content) / 2
 
-    def broken(partial):
-        partial.write_text("half")
-        raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        write_whole(path, broken)
-    assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("file", "old")]
+@pytest.mark.parametrize(
+    "numbers",
+    ["[]", "7", "null", '{"inner": []}', "[" * 100_000, "1" * 5000, '"\\ud800"', "{"],
+)
+def test_numbers_of_another_kind_are_refused(tmp_path, numbers):
+    save_record(example(), tmp_path)
+    (tmp_path / NUMBERS).write_text(numbers)
+    with pytest.raises(DataError):
+        load_record(Outer, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("inner", []), ("kind", "c"), ("maybe", 10**400), ("maybe", []), ("images", None), ("flags", 3)],
+)
+def test_a_field_of_another_kind_is_refused(tmp_path, field, value):
+    save_record(example(), tmp_path)
+    plain = json.loads((tmp_path / NUMBERS).read_text())
+    (tmp_path / NUMBERS).write_text(json.dumps(plain | {field: value}))
+    with pytest.raises(DataError, match="not those of a Outer"):
+        load_record(Outer, tmp_path)
+
+
+def test_halves_of_surrogate_pairs_come_back(tmp_path):
+    record = replace(example(), inner={"\ud800": Inner((), "\udfff and α")})
+    save_record(record, tmp_path)
+    assert load_record(Outer, tmp_path) == record
+
+
+def test_arrays_that_would_not_fit_are_refused_before_they_are_unzipped(tmp_path, monkeypatch):
+    save_record(replace(example(), images=np.zeros(10**6)), tmp_path)
+    assert (tmp_path / ARRAYS).stat().st_size < 20_000
+    monkeypatch.setattr("tangentkit.studies.records.memory_budget", lambda: 10**6)
+    with pytest.raises(DataError, match=r"8\.0 MB of arrays, for which there is no room"):
+        load_record(Outer, tmp_path)

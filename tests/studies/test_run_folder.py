@@ -1,14 +1,21 @@
 """The folder of a run tells the truth: whole, interrupted or failed, and it can be read back."""
 
 import json
+import os
+import shutil
 
 import numpy as np
 import pytest
+import sklearn
 
-from studies.toy_study import Config
+import tangentkit
+from studies.toy_study import TOY, Config
 from tangentkit.core.errors import DataError, InputError, NumericalError
+from tangentkit.core.files import digest
+from tangentkit.core.seals import seal, unseal
 from tangentkit.studies.run_folder import (
     claim_folder,
+    damaged_files,
     execute,
     load_run,
     new_folder,
@@ -37,10 +44,20 @@ def status(folder) -> dict:
     return json.loads((folder / "status.json").read_text())
 
 
+def forge(folder, name: str, text: str) -> None:
+    """Changes a file and makes the seal fit, as a stranger can."""
+    (folder / name).write_text(text)
+    known = unseal((folder / "status.json").read_bytes())
+    assert known is not None
+    known["files"][name] = digest(folder / name)
+    (folder / "status.json").write_bytes(seal(known))
+
+
 def test_a_finished_folder_is_complete_and_loads_equal(toy, tmp_path):
     run = execute(toy, Config(flips=20), tmp_path, scale="quick")
     assert files(tmp_path) == FINISHED
-    assert status(tmp_path) == {"state": "finished"}
+    assert status(tmp_path)["state"] == "finished"
+    assert set(status(tmp_path)["files"]) == FINISHED - {"status.json"}
     loaded = load_run(tmp_path)
     assert loaded.result == run.result
     np.testing.assert_array_equal(loaded.result.flips, run.result.flips)  # pyright: ignore
@@ -108,7 +125,7 @@ def test_a_report_that_fails_keeps_the_numbers_and_can_be_written_later(toy, tmp
         assert status(tmp_path)["state"] == "failed"
         assert "report.html" not in files(tmp_path)
     rewrite_report(tmp_path)
-    assert status(tmp_path) == {"state": "finished"}
+    assert status(tmp_path)["state"] == "finished"
     assert files(tmp_path) == FINISHED
 
 
@@ -133,7 +150,7 @@ def test_other_folders_and_other_versions_are_refused(toy, tmp_path):
     execute(toy, Config(), tmp_path, scale="quick")
     asked = json.loads((tmp_path / "config.json").read_text())
     asked["fields"]["new_field"] = 1
-    (tmp_path / "config.json").write_text(json.dumps(asked))
+    forge(tmp_path, "config.json", json.dumps(asked))
     with pytest.raises(DataError, match="another version"):
         load_run(tmp_path)
 
@@ -146,3 +163,119 @@ def test_the_summary_is_json_with_claims_and_numbers(toy, tmp_path):
     assert claim["verdict"] in {"holds", "does not hold", "not decided"}
     assert claim["values"] == list(run.result.shares)  # pyright: ignore
     assert content["numbers"]["missing"] == "nan"
+
+
+# Seals --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def one_run(tmp_path_factory):
+    folder = claim_folder(tmp_path_factory.mktemp("runs") / "run")
+    execute(TOY, Config(), folder, scale="quick")
+    return folder
+
+
+@pytest.fixture
+def finished(toy, one_run, tmp_path):
+    """The folder of a finished run."""
+    return shutil.copytree(one_run, tmp_path / "run")
+
+
+@pytest.mark.parametrize("name", sorted(FINISHED))
+def test_one_flipped_bit_in_any_file_is_noticed(finished, name):
+    """Numbers of all kinds: a flipped digit is valid JSON of the right kind."""
+    path = finished / name
+    content = path.read_bytes()
+    for where in range(0, len(content), max(1, len(content) // 20)):
+        path.write_bytes(content[:where] + bytes([content[where] ^ 1]) + content[where + 1 :])
+        if name != "status.json":
+            assert damaged_files(finished) == [name]
+        if name in ("status.json", "config.json", "environment.json", "numbers.json", "arrays.npz"):
+            for read in (load_run, rewrite_report):
+                with pytest.raises(DataError, match=f"{path} is damaged"):
+                    read(finished)
+            assert path.read_bytes()[where] == content[where] ^ 1, "what is damaged is left as evidence"
+    path.write_bytes(content)
+    assert damaged_files(finished) == []
+
+
+def test_what_a_report_consists_of_is_written_again(finished):
+    content = (finished / "report.html").read_bytes()
+    (finished / "report.html").write_bytes(content.replace(b"Coin", b"Coil"))
+    (finished / "tables" / "shares.csv").unlink()
+    assert damaged_files(finished) == ["report.html", "tables/shares.csv"]
+    rewrite_report(finished)
+    assert damaged_files(finished) == []
+    assert (finished / "report.html").read_bytes() == content
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", "null", '{"state": "finished"}', "[" * 100_000, "{}"])
+def test_a_malformed_status_is_named(finished, content):
+    (finished / "status.json").write_text(content)
+    for read in (load_run, rewrite_report, damaged_files):
+        with pytest.raises(DataError, match=r"status\.json is damaged.*run the study again"):
+            read(finished)
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {},
+        {"state": 3, "files": {}},
+        {"state": "finished", "files": []},
+        {"state": "finished", "files": {"../../secret": "0"}},
+        {"state": "finished", "files": {"/dev/zero": "0"}},
+        {"state": "finished", "files": {"numbers.json": None}},
+    ],
+)
+def test_a_status_of_another_kind_is_named_though_its_seal_fits(finished, known):
+    (finished / "status.json").write_bytes(seal(known))
+    for read in (load_run, rewrite_report, damaged_files):
+        with pytest.raises(DataError, match=r"status\.json is damaged"):
+            read(finished)
+
+
+@pytest.mark.parametrize("name", ["config.json", "environment.json", "numbers.json"])
+@pytest.mark.parametrize("content", ["{", "[]", "7", "{}", "[" * 100_000, '{"study": [], "scale": 1}'])
+def test_malformed_files_are_named_though_their_seals_fit(finished, name, content):
+    forge(finished, name, content)
+    with pytest.raises(DataError, match=str(finished)):
+        load_run(finished)
+
+
+def test_a_report_in_a_strangers_folder_is_written_nowhere_else(finished, tmp_path):
+    victim, place = tmp_path / "victim", tmp_path / "place"
+    victim.write_text("mine")
+    place.mkdir()
+    for name in ("report.html", "status.json", "numbers.json", "figures/shares.svg"):
+        path = finished / name
+        path.with_name(f".{path.name}.partial").symlink_to(victim)
+    (finished / "report.html").unlink()
+    (finished / "report.html").symlink_to(victim)
+    rewrite_report(finished)
+    assert victim.read_text() == "mine"
+    assert not (finished / "report.html").is_symlink()
+    for path in (finished / "tables").iterdir():
+        path.unlink()
+    (finished / "tables").rmdir()
+    (finished / "tables").symlink_to(place)
+    with pytest.raises(DataError, match=rf"cannot write .*{finished}/tables, which is a link"):
+        rewrite_report(finished)
+    assert not list(place.iterdir())
+
+
+def test_a_pipe_in_a_strangers_folder_is_not_waited_at(finished):
+    (finished / "numbers.json").unlink()
+    os.mkfifo(finished / "numbers.json")
+    with pytest.raises(DataError, match=r"numbers\.json is not a file"):
+        load_run(finished)
+
+
+def test_versions_are_told_where_no_metadata_can_be_read(toy, tmp_path, monkeypatch):
+    def unreadable(*_):
+        raise PermissionError("metadata")
+
+    monkeypatch.setattr("importlib.metadata.distribution", unreadable)
+    versions = execute(toy, Config(), tmp_path, scale="quick").environment.versions
+    assert versions["tangentkit"] == tangentkit.__version__
+    assert versions["scikit-learn"] == sklearn.__version__

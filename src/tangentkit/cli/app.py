@@ -46,7 +46,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = exit_code(error)
         if code is None:
             raise
-        say(f"error: {error}")
+        from tangentkit.core.text import visible  # the room `core` is imported already, see `exit_code`
+
+        say(f"error: {visible(str(error))}")
         sys.exit(code)
     sys.exit(0)
 
@@ -126,10 +128,13 @@ def report(folder: Path, *, as_json: Json = False) -> None:
         folder: of a run.
         as_json: print one JSON object with the folder, the report, the claims and the numbers.
     """
-    from tangentkit.studies.run_folder import rewrite_report
+    from tangentkit.studies.run_folder import damaged_files, rewrite_report
 
     with progress_bars() as progress:
+        damaged = damaged_files(folder)
         done = rewrite_report(folder, progress=progress)
+    if damaged:
+        say(f"missing or damaged, written again: {', '.join(damaged)}")
     _print_run(done, folder, as_json=as_json)
 
 
@@ -172,13 +177,12 @@ def get(name: str, *, path: Path | None = None) -> None:
 
 
 def _print_run(done: "Run", folder: Path, *, as_json: bool) -> None:
+    from tangentkit.core.text import visible
     from tangentkit.studies.run_folder import summary
 
     content = summary(done, folder)
     if as_json:
         print(json.dumps(content))
         return
-    print(f"{done.result.answer()}\n")
-    for claim in done.result.claims():
-        print(f"{claim.verdict}: {claim.statement}\n    {claim.evidence}")
-    print(f"\nreport: {content['report']}")
+    lines = [f"{claim.verdict}: {claim.statement}\n    {claim.evidence}" for claim in done.result.claims()]
+    print(visible("\n".join([f"{done.result.answer()}\n", *lines, f"\nreport: {content['report']}"])))

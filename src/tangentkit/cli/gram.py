@@ -236,22 +236,13 @@ class ProgressLines:
 
 
 def _load_weights(model: "nn.Module", path: Path) -> None:
-    import torch
+    from tangentkit.core.errors import InputError
+    from tangentkit.core.files import as_path
+    from tangentkit.core.weights import load_tensors
 
-    from tangentkit.core.errors import DataError, InputError
-
-    try:
-        state = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:
-        got = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise DataError(
-            f"cannot read weights from {path}",
-            expected="a file of tensors",
-            got=got,
-            hint="torch.save(model.state_dict(), path)",
-        ) from error
+    state = load_tensors(as_path(path))
     state = state.get("state_dict", state) if isinstance(state, dict) else state
     try:
         model.load_state_dict(state, strict=True)
-    except (RuntimeError, TypeError) as error:
+    except (RuntimeError, TypeError, AttributeError) as error:
         raise InputError(f"the weights in {path} do not fit the model", got=str(error)) from error

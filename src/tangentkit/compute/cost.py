@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import Tensor
 
-from tangentkit.compute.files import as_folder
 from tangentkit.compute.kernel import Kernel, Row
 from tangentkit.compute.layout import GRAM, Layout, make_layout
 from tangentkit.compute.sources import Source, sources_of
@@ -16,6 +15,7 @@ from tangentkit.compute.store import is_store, read_manifest
 from tangentkit.compute.terms import Range, Term, as_term
 from tangentkit.compute.tiles import Index
 from tangentkit.core.batches import Batch, take
+from tangentkit.core.files import as_path
 from tangentkit.core.memory import format_bytes
 
 SMALLEST, LARGEST = 16, 1024
@@ -70,7 +70,8 @@ def gram_cost(
         (55, True)
     """
     sources = sources_of(kernel, x, y)
-    begun = None if store is None or not is_store(as_folder(store)) else read_manifest(as_folder(store))
+    folder = None if store is None else as_path(store)
+    begun = read_manifest(folder) if folder is not None and is_store(folder) else None
     layout = make_layout(kernel, sources, begun.identity["tile"] if begun and tile is None else tile)
     there = {} if begun is None else begun.arrays
     missing = {

@@ -1,6 +1,5 @@
 """The files by which zarr knows a store: what the group is, and the form of each array."""
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,8 @@ from typing import Any
 import torch
 
 from tangentkit.compute.tiles import TileArray
+from tangentkit.core.errors import DataError
+from tangentkit.core.files import read_json
 
 METADATA = "zarr.json"
 GROUP = "tangentkit gram"
@@ -44,8 +45,8 @@ def descriptions(arrays: Mapping[str, TileArray]) -> dict[str, bytes]:
 def is_ours(path: Path) -> bool:
     """Whether a file describes a group that was made here."""
     try:
-        return json.loads(path.read_bytes())["attributes"][GROUP] is True
-    except (OSError, ValueError, KeyError, TypeError):
+        return read_json(path)["attributes"][GROUP] is True
+    except (DataError, KeyError, TypeError):
         return False
 
 

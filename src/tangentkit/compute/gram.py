@@ -3,14 +3,13 @@
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from importlib.metadata import version
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from tangentkit.compute.engines import Engine, Serial
-from tangentkit.compute.files import as_folder
 from tangentkit.compute.held import Held
 from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.layout import GRAM, Layout, make_layout
@@ -20,6 +19,7 @@ from tangentkit.compute.store import Store, create, expect, is_store, read_manif
 from tangentkit.compute.stored import StoredOperator
 from tangentkit.compute.work import Shelf, Side, Work
 from tangentkit.core.errors import BudgetError, InputError, briefly
+from tangentkit.core.files import as_path
 from tangentkit.core.memory import format_bytes, memory_budget
 from tangentkit.linalg.matrices import DenseOperator
 from tangentkit.linalg.operator import Operator
@@ -84,7 +84,7 @@ def gram(
         ):
             tile = max(map(len, sources.values()))  # one call of the kernel, which has tiles of its own
         return _in_memory(kernel, sources, make_layout(kernel, sources, tile), engine, progress)
-    folder = as_folder(store)
+    folder = as_path(store).absolute()
     found = is_store(folder)
     if tile is None and found:
         tile = read_manifest(folder).identity["tile"]
@@ -98,8 +98,7 @@ def gram(
         with shelf.writing():
             if repair:
                 shelf.mend_descriptions()
-                for name in layout.arrays:
-                    shelf.remove_damaged(name, layout.indices(name))
+                shelf.remove_damaged({name: layout.indices(name) for name in layout.arrays})
             shelf.check_room({name: shelf.missing(name, layout.indices(name)) for name in layout.arrays})
             _fill(shelf, kernel, sources, layout, engine, progress)
     return StoredOperator(shelf, device=layout.device)
@@ -183,5 +182,9 @@ def _identity(kernel: Kernel, sources: Mapping[str, Source], layout: Layout) -> 
         "outputs": layout.outputs,
         "symmetric": layout.symmetric,
         "tile": layout.tile,
-        "library": {"tangentkit": version("tangentkit"), "torch": torch.__version__.partition("+")[0]},
+        # Not by an import statement: the room would depend on all that the package offers.
+        "library": {
+            "tangentkit": import_module("tangentkit").__version__,
+            "torch": torch.__version__.partition("+")[0],
+        },
     }

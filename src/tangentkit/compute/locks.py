@@ -6,7 +6,7 @@ import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 import psutil
@@ -16,10 +16,11 @@ try:
 except ImportError:  # not on Windows
     fcntl = None
 
-from tangentkit.compute.files import as_folder, write_whole
 from tangentkit.core.errors import DataError
+from tangentkit.core.files import as_path, read_whole, write_whole
 
 LOCK = "lock.json"
+LOCK_BYTES = 2**16
 CLOCK = 2.0
 """Seconds by which two readings of a process's start may differ where only the clock tells it."""
 
@@ -85,7 +86,7 @@ def writing(folder: Path) -> Iterator[None]:
     finally:
         # Whoever broke the lock may hold it now; and what stood in the way of writing may stand in the way of this.
         with suppress(OSError), _alone(folder):
-            if path.read_bytes() == me:
+            if read_whole(path, limit=LOCK_BYTES) == me:
                 path.unlink()
 
 
@@ -98,7 +99,7 @@ def break_lock(folder: str | Path) -> bool:
     Raises:
         DataError: it cannot be removed.
     """
-    path = as_folder(folder) / LOCK
+    path = as_path(folder) / LOCK
     try:
         path.unlink()
     except FileNotFoundError:
@@ -149,17 +150,15 @@ def _text(owner: Owner) -> bytes:
 
 
 def _owner(path: Path) -> Owner | None:
-    try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
+    content = read_whole(path, limit=LOCK_BYTES)
     if not content:
-        return None  # what a loss of power leaves
+        return None  # empty: what a loss of power leaves
     try:
         owner = Owner(**json.loads(content))
-        if _text(owner) == content:
+        kinds = [type(getattr(owner, field.name)) is field.type for field in fields(Owner)]
+        if all(kinds) and 0 < owner.pid < 2**31 and _text(owner) == content:
             return owner
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         pass
     raise DataError(
         f"{path} is damaged",

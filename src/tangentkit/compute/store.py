@@ -11,6 +11,7 @@ Nothing in it is code, and nothing is ever unpickled.
 
 import hashlib
 import json
+import reprlib
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -22,13 +23,22 @@ import torch
 from torch import Tensor
 
 from tangentkit.compute.descriptions import METADATA, descriptions, is_ours, word
-from tangentkit.compute.files import PARTIAL, make_folder, remove_partial_files, write_whole
 from tangentkit.compute.identity import differences
 from tangentkit.compute.layout import GRAM, tile_indices
 from tangentkit.compute.locks import LOCK, writing
-from tangentkit.compute.tiles import REPAIR, Index, TileArray
+from tangentkit.compute.manifest import MANIFEST_BYTES, check_manifest
+from tangentkit.compute.tiles import REPAIR, DamagedError, Index, TileArray
 from tangentkit.core.errors import DataError
+from tangentkit.core.files import (
+    digest,
+    is_partial,
+    make_folder,
+    read_whole,
+    remove_partial_files,
+    write_whole,
+)
 from tangentkit.core.memory import format_bytes
+from tangentkit.core.seals import seal, unseal
 
 MANIFEST = "manifest.json"
 FORMAT = 2
@@ -66,7 +76,7 @@ class Store:
         Raises:
             DataError: the folder is gone, or was made anew for another matrix; or the disk is full.
         """
-        if (found := _digest(self.folder / MANIFEST)) != self.manifest:
+        if (found := digest(self.folder / MANIFEST)) != self.manifest:
             raise DataError(
                 f"{self.folder} is not the store it was",
                 expected="the folder that the work began with, the same for every worker",
@@ -131,19 +141,27 @@ class Store:
         damaged = self._damaged_descriptions()
         written = descriptions(self.arrays) if damaged else {}
         for name in damaged:
-            write_whole(self.folder / name, [written[name]], durable=False)
+            write_whole(self.folder / name, [written[name]], durable=False, within=self.folder)
         self.check_descriptions()
 
-    def remove_damaged(self, name: str, indices: list[Index]) -> None:
-        """Reads some tiles of an array and removes those that are damaged."""
-        for index in indices:
-            try:
-                self.get(name, index)
-            except DataError:
-                self.arrays[name].remove(index)
+    def remove_damaged(self, places: Mapping[str, list[Index]]) -> None:
+        """Reads some tiles of some arrays, and then removes those that were read and found damaged.
+
+        Raises:
+            DataError: one is there and cannot be read; nothing is removed.
+        """
+        damaged = []
+        for name, indices in places.items():
+            for index in indices:
+                try:
+                    self.get(name, index)
+                except DamagedError:
+                    damaged.append((name, index))
+        for name, index in damaged:
+            self.arrays[name].remove(index)
 
     def _damaged_descriptions(self) -> list[str]:
-        return [name for name, digest in self.files.items() if _digest(self.folder / name) != digest]
+        return [name for name, expected in self.files.items() if digest(self.folder / name) != expected]
 
     @contextmanager
     def writing(self) -> Iterator[None]:
@@ -165,8 +183,6 @@ def create(folder: Path, identity: dict[str, Any], arrays: Mapping[str, TileArra
             return expect(folder, identity)
         _check_empty(folder)
         files = descriptions(arrays)
-        for name, raw in files.items():
-            write_whole(folder / name, [raw], durable=False)  # they can be made again
         content = {
             "format": FORMAT,
             "identity": identity,
@@ -175,8 +191,11 @@ def create(folder: Path, identity: dict[str, Any], arrays: Mapping[str, TileArra
             },
             "files": {name: hashlib.sha256(raw).hexdigest() for name, raw in files.items()},
         }
+        check_manifest(json.loads(json.dumps(content)), folder / MANIFEST)
+        for name, raw in files.items():
+            write_whole(folder / name, [raw], durable=False, within=folder)  # they can be made again
         # Last: a folder without a manifest is no store yet.
-        write_whole(folder / MANIFEST, [_text(content)], durable=True)
+        write_whole(folder / MANIFEST, [seal(content)], durable=True)
     return open_store(folder)
 
 
@@ -229,62 +248,37 @@ def read_manifest(folder: Path) -> Store:
         DataError: there is none, or it is damaged.
     """
     path = folder / MANIFEST
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{folder} is not a store", expected=MANIFEST, got=error.strerror) from error
-    content = _parsed(path, raw)
-    if content["format"] != FORMAT:
-        raise DataError(f"{path} is of another format", expected=FORMAT, got=content["format"])
-    digest = hashlib.sha256(raw).hexdigest()
+    if (raw := read_whole(path, limit=MANIFEST_BYTES)) is None:
+        raise DataError(f"{folder} is not a store", expected=MANIFEST, got="no such file")
+    if (content := unseal(raw)) is None:
+        raise DataError(
+            f"{path} is damaged",
+            expected="a manifest as it was written",
+            got="other bytes",
+            hint="without it nothing says whose the tiles are: compute into another folder",
+        )
+    if (found := content.get("format")) != FORMAT:
+        raise DataError(f"{path} is of another format", expected=FORMAT, got=reprlib.repr(found))
+    check_manifest(content, path)
+    own = hashlib.sha256(raw).hexdigest()
     arrays = {
         name: TileArray(
-            folder / name, tuple(a["shape"]), tuple(a["tile"]), getattr(torch, a["dtype"]), f"{digest} {name}"
+            folder / name, tuple(a["shape"]), tuple(a["tile"]), getattr(torch, a["dtype"]), f"{own} {name}"
         )
         for name, a in content["arrays"].items()
     }
-    return Store(folder, content["identity"], arrays, content["files"], digest)
+    return Store(folder, content["identity"], arrays, content["files"], own)
 
 
 def _check_empty(folder: Path) -> None:
     """Refuses a folder of somebody else's; what a killed writer of ours left is no obstacle."""
     left = (LOCK, METADATA) if is_ours(folder / METADATA) else (LOCK,)
     for path in folder.rglob("*"):
-        if path.is_file() and path.name not in left and not path.name.endswith(PARTIAL):
+        ours = path.name in left or is_partial(path)
+        if path.is_symlink() or not (path.is_dir() or ours):
             raise DataError(
                 f"{folder} is not a store",
                 expected=f"a new or empty folder, or one with a {MANIFEST}",
                 got=f"no {MANIFEST}, but {path.relative_to(folder)}",
                 hint="another folder",
             )
-
-
-def _parsed(path: Path, raw: bytes) -> dict[str, Any]:
-    try:
-        content = json.loads(raw)
-        # Written again it must give the same bytes: no flipped bit hides in a blank.
-        if _text({name: value for name, value in content.items() if name != "sha256"}) == raw:
-            return content
-    except (ValueError, AttributeError):
-        pass
-    raise DataError(
-        f"{path} is damaged",
-        expected="a manifest as it was written",
-        got="other bytes",
-        hint="without it nothing says whose the tiles are: compute into another folder",
-    )
-
-
-def _text(content: dict[str, Any]) -> bytes:
-    plain = json.dumps(content, sort_keys=True)
-    return json.dumps(
-        {**json.loads(plain), "sha256": hashlib.sha256(plain.encode()).hexdigest()}, indent=1, sort_keys=True
-    ).encode()
-
-
-def _digest(path: Path) -> str | None:
-    """The SHA-256 of a file, if it can be read."""
-    try:
-        return hashlib.sha256(path.read_bytes()).hexdigest()
-    except OSError:
-        return None

@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentkit.compute.files import as_folder
 from tangentkit.compute.layout import GRAM
 from tangentkit.compute.progress import Progress, shown
 from tangentkit.compute.store import Store, open_store
 from tangentkit.compute.tiles import Index
 from tangentkit.core.errors import DataError
+from tangentkit.core.files import as_path
 from tangentkit.linalg.operator import Memory, Operator
 from tangentkit.linalg.spans import spans
 
@@ -98,7 +98,7 @@ def open_gram(folder: str | Path, *, device: torch.device | str = "cpu") -> Stor
     Raises:
         DataError: there is no store, it is not complete, or a file of it is damaged.
     """
-    store = open_store(as_folder(folder))
+    store = open_store(as_path(folder).absolute())
     missing = store.missing(GRAM, store.indices(GRAM))
     if missing:
         raise DataError(

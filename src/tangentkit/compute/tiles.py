@@ -15,6 +15,7 @@ take a missing tile for one of fill values.
 """
 
 import hashlib
+import os
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,8 +27,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from tangentkit.compute.files import write_whole
 from tangentkit.core.errors import DataError
+from tangentkit.core.files import open_file, remove_file, write_whole
 
 SEAL, CHECKSUM, INDEX = 32, 4, 20
 """Bytes of the parts of a file that are no numbers."""
@@ -35,6 +36,10 @@ REPAIR = "gram(..., repair=True), or tangentkit gram --repair, computes what is 
 
 Index = tuple[int, int]
 """Row and column of a tile."""
+
+
+class DamagedError(DataError):
+    """A tile that is missing, or was read and is not what was written; one that cannot be read is neither."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ class TileArray:
         """Which of some tiles are not there.
 
         Raises:
-            DataError: one is there with the wrong size.
+            DamagedError: one is there with the wrong size.
         """
         sizes = {index: self._size(index) for index in wanted}
         for index, size in sizes.items():
@@ -110,37 +115,43 @@ class TileArray:
             self.path(index),
             [self._seal(index), _bytes(numbers), _checksum(numbers), self._zarr_index],
             durable=False,
+            within=self.folder.parent,
         )
 
     def read(self, index: Index) -> Tensor:
         """A tile, checked.
 
         Raises:
-            DataError: it is missing, truncated, changed, or another's; with its file.
+            DamagedError: it is missing, truncated, changed, or another's; with its file.
+            DataError: it cannot be read.
         """
         path = self.path(index)
-        numbers = np.empty(self.tile, self._numpy)
         seal, checksum, zarr_index = (bytearray(size) for size in (SEAL, CHECKSUM, INDEX))
         try:
-            with path.open("rb", buffering=0) as file:
+            with open_file(path) as file:
+                # Before there is room for the numbers: a manifest may say anything.
+                if (size := os.fstat(file.fileno()).st_size) != self.file_bytes:
+                    raise self._truncated(path, size)
+                numbers = np.empty(self.tile, self._numpy)
                 parts = [memoryview(seal), _bytes(numbers), memoryview(checksum), memoryview(zarr_index)]
                 size = sum(_read_into(file, part) for part in parts)
-                more = file.read(1)
-        except FileNotFoundError:
-            raise DataError(f"{path} is missing", expected="a tile", got="no file", hint=REPAIR) from None
+        except DataError:
+            raise
+        except (FileNotFoundError, NotADirectoryError):
+            raise DamagedError(f"{path} is missing", expected="a tile", got="no file", hint=REPAIR) from None
         except OSError as error:
-            raise DataError(f"cannot read {path}", got=error.strerror, hint=REPAIR) from error
-        if size != self.file_bytes or more:
-            raise self._truncated(path, self._size(index))
+            raise DataError(f"cannot read {path}", got=error.strerror) from error
+        if size != self.file_bytes:
+            raise self._truncated(path, size)
         if _checksum(numbers) != checksum or zarr_index != self._zarr_index:
-            raise DataError(
+            raise DamagedError(
                 f"{path} is damaged",
                 expected="bytes as they were written",
                 got="another checksum",
                 hint=REPAIR,
             )
         if seal != self._seal(index):
-            raise DataError(
+            raise DamagedError(
                 f"{path} is not the tile of this place",
                 expected=f"tile {index} of the matrix that the manifest describes",
                 got="the seal of another",
@@ -151,11 +162,7 @@ class TileArray:
 
     def remove(self, index: Index) -> None:
         """Removes a tile, if it is there."""
-        path = self.path(index)
-        try:
-            path.unlink(missing_ok=True)
-        except OSError as error:
-            raise DataError(f"cannot remove {path}", got=error.strerror) from error
+        remove_file(self.path(index), within=self.folder.parent)
 
     def _size(self, index: Index) -> int | None:
         """The bytes of the file of a tile, None where there is no file."""
@@ -183,8 +190,8 @@ class TileArray:
     def _numpy(self) -> np.dtype:
         return np.dtype({torch.float32: "<f4", torch.float64: "<f8"}[self.dtype])
 
-    def _truncated(self, path: Path, size: int | None) -> DataError:
-        return DataError(
+    def _truncated(self, path: Path, size: int | None) -> DamagedError:
+        return DamagedError(
             f"{path} has the wrong size", expected=f"{self.file_bytes} bytes", got=size, hint=REPAIR
         )
 

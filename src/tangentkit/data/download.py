@@ -24,7 +24,8 @@ from tangentkit.data.places import Found, gzipped
 from tangentkit.data.raw import md5, raw_content
 from tangentkit.data.registry import Edition, Entry, File
 
-STAGING = ".partial-"
+STAGING = ".tangentkit-download-"
+"""How the folder of a download that has not ended is called, before a random part."""
 STALE_SECONDS = 24 * 3600
 TIMEOUT_SECONDS = 20
 CHUNK_BYTES = 2**16
@@ -115,13 +116,14 @@ def _members(archive: Path, files: list[File], url: str) -> Iterator[tuple[File,
         if zipfile.is_zipfile(archive):
             with zipfile.ZipFile(archive) as pack:
                 for member in wanted.keys() & set(pack.namelist()):
-                    content = pack.read(member)
+                    with pack.open(member) as stream:
+                        content = stream.read(wanted[member].nbytes + 1)
                     yield wanted.pop(member), content
         else:
             with tarfile.open(archive) as pack:
                 for member in pack:
                     if member.name in wanted and (stream := pack.extractfile(member)):
-                        content = stream.read()
+                        content = stream.read(wanted[member.name].nbytes + 1)
                         yield wanted.pop(member.name), content
         problem = "an archive without it"
     except (tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, OSError) as error:
@@ -144,7 +146,11 @@ def _move(staged: dict[File, Path], found: Found) -> None:
 def _sweep(home: Path) -> None:
     """Removes what a killed download of another day left."""
     for folder in home.glob(f"{STAGING}*"):
-        if time.time() - folder.stat().st_mtime > STALE_SECONDS:
+        if (
+            folder.is_dir()
+            and not folder.is_symlink()
+            and time.time() - folder.stat().st_mtime > STALE_SECONDS
+        ):
             shutil.rmtree(folder, ignore_errors=True)
 
 

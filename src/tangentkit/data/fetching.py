@@ -4,6 +4,7 @@ from os import PathLike
 from pathlib import Path
 
 from tangentkit.core.errors import DataError, UnknownNameError
+from tangentkit.core.files import as_path
 from tangentkit.data.download import download
 from tangentkit.data.errors import missing
 from tangentkit.data.places import Found, cache_folder, find, find_packed
@@ -53,18 +54,17 @@ def fetch(name: str, path: str | PathLike[str] | None = None) -> Path | None:
     entry, where = named(name), _as_path(path)
     if entry.origin:
         return None
-    home = where.expanduser() if where else cache_folder()
     if found := find(entry, path=where):
         try:
             for file in found.edition.all_files:
                 read(found, file)
         except DataError:
             # In the destination it is replaced; elsewhere it is not ours, and would be found first again.
-            if not (found.edition.is_public and found.folder.is_relative_to(home)):
+            if not (found.edition.is_public and found.folder.is_relative_to(where or cache_folder())):
                 raise
         else:
             return found.folder
-    return download(entry, home).folder
+    return download(entry, where or cache_folder()).folder
 
 
 def locate(entry: Entry, split: str, *, path: str | PathLike[str] | None = None) -> Found:
@@ -94,4 +94,4 @@ def read(found: Found, file: File) -> bytes:
 
 
 def _as_path(path: str | PathLike[str] | None) -> Path | None:
-    return None if path is None else Path(path)
+    return None if path is None else as_path(path)

@@ -82,22 +82,59 @@ def candidates(entry: Entry, path: Path | None = None) -> Iterator[Found]:
 def roots(path: Path | None = None) -> list[Path]:
     """The folders below which data sets lie: the path if given, else TANGENTKIT_DATA and the cache folder."""
     if path is not None:
-        return [path.expanduser()]
+        return [_expanded(path)]
     shared = os.environ.get("TANGENTKIT_DATA")
-    return [*([Path(shared).expanduser()] if shared else []), cache_folder()]
+    cache = _usual_cache()
+    return [*([_expanded(Path(shared))] if shared else []), *([cache] if cache else [])]
 
 
 def cache_folder() -> Path:
-    """The folder for downloads: TANGENTKIT_CACHE, else the user's cache folder of this platform."""
+    """The folder for downloads: TANGENTKIT_CACHE, else the user's cache folder of this platform.
+
+    Raises:
+        DataError: the user has no home folder, and the variable is not set.
+    """
+    if cache := _usual_cache():
+        return cache
+    # Here and not above: the room `core` brings torch.
+    from tangentkit.core.errors import DataError
+
+    raise DataError(
+        "no place for data sets",
+        expected="a home folder",
+        got="none",
+        hint="set TANGENTKIT_CACHE to a folder",
+    )
+
+
+def _usual_cache() -> Path | None:
+    """The cache folder, None where there is no home to have it in: what needs no cache must work without."""
     if chosen := os.environ.get("TANGENTKIT_CACHE"):
-        return Path(chosen).expanduser()
+        return _expanded(Path(chosen))
     if sys.platform == "darwin":
         base = Path("~/Library/Caches")
     elif sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or "~/AppData/Local")
     else:
         base = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache")
-    return base.expanduser() / "tangentkit"
+    try:
+        return base.expanduser() / "tangentkit"
+    except RuntimeError:
+        return None
+
+
+def _expanded(path: Path) -> Path:
+    """The path with `~` replaced.
+
+    Raises:
+        InputError: the home folder is not known.
+    """
+    try:
+        return path.expanduser()
+    except RuntimeError:
+        from tangentkit.core.files import as_path
+
+        return as_path(path)  # which says what is wrong
 
 
 def gzipped(path: Path) -> Path:

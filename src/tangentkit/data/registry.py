@@ -21,6 +21,8 @@ class File:
     """Public addresses, the first that answers is taken."""
     member: str = ""
     """The path of the file inside the archive at the address, if that is an archive."""
+    nbytes: int = 2**27
+    """The most bytes that the raw content may have: no archive is unzipped any further."""
 
 
 @dataclass(frozen=True)
@@ -66,22 +68,24 @@ class Entry:
     """A script that may lie beside a packed copy and writes the files from it: `python SCRIPT TARGET`."""
 
 
-def _idx(splits: Mapping[str, tuple[str, str]], *mirrors: str) -> dict[str, tuple[File, ...]]:
-    """The four files of an MNIST-like set from the md5 of images and labels of each split."""
+def _idx(splits: Mapping[str, tuple[int, str, str]], *mirrors: str) -> dict[str, tuple[File, ...]]:
+    """The four files of an MNIST-like set from number, md5 of images and md5 of labels of each split."""
+
+    def file(name: str, md5: str, nbytes: int) -> File:
+        return File(name, md5, tuple(f"{mirror}{name}.gz" for mirror in mirrors), nbytes=nbytes)
+
     stems = {"train": "train", "test": "t10k"}
     return {
-        split: tuple(
-            File(name, md5, tuple(f"{mirror}{name}.gz" for mirror in mirrors))
-            for name, md5 in zip(
-                (f"{stems[split]}-images-idx3-ubyte", f"{stems[split]}-labels-idx1-ubyte"), sums, strict=True
-            )
+        split: (
+            file(f"{stems[split]}-images-idx3-ubyte", images, 16 + samples * 28 * 28),
+            file(f"{stems[split]}-labels-idx1-ubyte", labels, 8 + samples),
         )
-        for split, sums in splits.items()
+        for split, (samples, images, labels) in splits.items()
     }
 
 
-def _members(url: str, folder: str, sums: Mapping[str, str]) -> tuple[File, ...]:
-    return tuple(File(name, md5, (url,), f"{folder}/{name}") for name, md5 in sums.items())
+def _members(url: str, folder: str, nbytes: int, sums: Mapping[str, str]) -> tuple[File, ...]:
+    return tuple(File(name, md5, (url,), f"{folder}/{name}", nbytes) for name, md5 in sums.items())
 
 
 _DIGITS = tuple("0123456789")
@@ -100,8 +104,8 @@ _MNIST = Edition(
     folders=("mnist", "MNIST/raw"),
     files=_idx(
         {
-            "train": ("6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624"),
-            "test": ("2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637"),
+            "train": (60_000, "6bbc9ace898e44ae57da46a324031adb", "a25bea736e30d166cdddb491f175f624"),
+            "test": (10_000, "2646ac647ad5339dbf082846283269ea", "27ae3e4e09519cfbb04c329615203637"),
         },
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
         "https://storage.googleapis.com/cvdf-datasets/mnist/",
@@ -111,8 +115,8 @@ _FASHION = Edition(
     folders=("fashion-mnist", "FashionMNIST/raw"),
     files=_idx(
         {
-            "train": ("f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9"),
-            "test": ("8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965"),
+            "train": (60_000, "f4a8712d7a061bf5bd6d2ca38dc4d50a", "9018921c3c673c538a1fc5bad174d6f9"),
+            "test": (10_000, "8181f5470baa50b63fa0f6fddb340f0a", "15d484375f8d13e6eb1aabb0c3f46965"),
         },
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     ),
@@ -121,18 +125,20 @@ _FASHION_MINI = Edition(
     folders=("fashion-mini",),
     files=_idx(
         {
-            "train": ("31b245c6c07c1ff3166be401ddd2ae7d", "6ef0bea2dd2cf9af0a5943b5713fbf23"),
-            "test": ("8d102f88fb9453c33dc484137c8f34d9", "ddb1d152005b82c185ecac91378789ff"),
+            "train": (2_000, "31b245c6c07c1ff3166be401ddd2ae7d", "6ef0bea2dd2cf9af0a5943b5713fbf23"),
+            "test": (1_000, "8d102f88fb9453c33dc484137c8f34d9", "ddb1d152005b82c185ecac91378789ff"),
         }
     ),
 )
 _CIFAR_URL, _CIFAR_FOLDER = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz", "cifar-10-batches-bin"
+_CIFAR_BYTES = 10_000 * (1 + 3 * 32 * 32)
 _CIFAR = Edition(
     folders=(_CIFAR_FOLDER, f"cifar10/{_CIFAR_FOLDER}", "cifar10"),
     files={
         "train": _members(
             _CIFAR_URL,
             _CIFAR_FOLDER,
+            _CIFAR_BYTES,
             {
                 "data_batch_1.bin": "5dd7e06a14cb22eb9f671a540d1b7c25",
                 "data_batch_2.bin": "5ea93a67294ea407fff1d09f752e9692",
@@ -141,7 +147,9 @@ _CIFAR = Edition(
                 "data_batch_5.bin": "53f37980c15c3d472c316c40844f3f0d",
             },
         ),
-        "test": _members(_CIFAR_URL, _CIFAR_FOLDER, {"test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d"}),
+        "test": _members(
+            _CIFAR_URL, _CIFAR_FOLDER, _CIFAR_BYTES, {"test_batch.bin": "803d5f7f4d78ea53de84dbe85f74fb6d"}
+        ),
     },
 )
 _COLA_URL, _COLA_FOLDER = "https://nyu-mll.github.io/CoLA/cola_public_1.1.zip", "cola_public/raw"
@@ -149,19 +157,23 @@ _COLA = Edition(
     folders=("cola", _COLA_FOLDER),
     files={
         "train": _members(
-            _COLA_URL, _COLA_FOLDER, {"in_domain_train.tsv": "0017f72718b43d880cd9050d8107f811"}
+            _COLA_URL, _COLA_FOLDER, 428_578, {"in_domain_train.tsv": "0017f72718b43d880cd9050d8107f811"}
         ),
-        "dev": _members(_COLA_URL, _COLA_FOLDER, {"in_domain_dev.tsv": "26b4107fdf8eeb4aa04436a3d6d8367c"}),
+        "dev": _members(
+            _COLA_URL, _COLA_FOLDER, 25_957, {"in_domain_dev.tsv": "26b4107fdf8eeb4aa04436a3d6d8367c"}
+        ),
         "out-of-domain": _members(
-            _COLA_URL, _COLA_FOLDER, {"out_of_domain_dev.tsv": "2f23640e335e0f7e2dd50f76298315a9"}
+            _COLA_URL, _COLA_FOLDER, 27_754, {"out_of_domain_dev.tsv": "2f23640e335e0f7e2dd50f76298315a9"}
         ),
     },
 )
 _TWEETS_SAMPLE = Edition(
     folders=("sentiment140",),
     files={
-        "P": (File("training.sample20000.noemoticon.csv", "7e778bc9d492e94b7aff5e79d2385008"),),
-        "M": (File("testdata.manual.2009.06.14.csv", "a99a333b3708d52f78c75e1dffddaceb"),),
+        "P": (
+            File("training.sample20000.noemoticon.csv", "7e778bc9d492e94b7aff5e79d2385008", nbytes=2_940_653),
+        ),
+        "M": (File("testdata.manual.2009.06.14.csv", "a99a333b3708d52f78c75e1dffddaceb", nbytes=73_670),),
     },
     note="P here is a sample of 20,000 tweets that is not random: negatives are from April 2009, positives "
     "from 16 June 2009, so class and date are confounded",

@@ -1,7 +1,5 @@
 """Checkpoints of a training run: one file, written whole or not at all, that knows what it belongs to."""
 
-import os
-import pickle
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -11,8 +9,10 @@ import torch
 from torch import nn
 
 from tangentkit.core.errors import DataError, InputError
+from tangentkit.core.files import written_whole
 from tangentkit.core.fingerprints import fingerprint, module_fingerprint
 from tangentkit.core.seeds import Key
+from tangentkit.core.weights import load_tensors
 from tangentkit.linearized.labeled import Labeled
 from tangentkit.linearized.settings import Training
 
@@ -35,17 +35,9 @@ def identity(
 
 
 def save_checkpoint(path: Path, content: dict[str, Any]) -> None:
-    """Writes a file beside the path and gives it its name when it is whole."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        with partial.open("wb") as file:
-            torch.save(content, file)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
+    """Writes the file, whole or not at all."""
+    with written_whole(path, durable=True) as file:
+        torch.save(content, file)
 
 
 def load_checkpoint(path: Path, expected: Identity, device: torch.device) -> dict[str, Any]:
@@ -56,12 +48,15 @@ def load_checkpoint(path: Path, expected: Identity, device: torch.device) -> dic
         InputError: it belongs to another run; the message says what differs.
     """
     try:
-        content = torch.load(path, map_location=device, weights_only=True)
-        found: Identity = content["identity"]
-    except (OSError, RuntimeError, EOFError, KeyError, TypeError, pickle.UnpicklingError) as error:
+        content = load_tensors(path, device=device)
+        got = "tensors of something else"
+    except DataError as error:
+        content, got = None, error.got
+    found: Identity | None = content.get("identity") if isinstance(content, dict) else None
+    if not isinstance(content, dict) or not isinstance(found, dict):
         raise DataError(
-            f"{path} is not a checkpoint of a training run", got=error, hint="delete it"
-        ) from error
+            f"{path} is not a checkpoint of a training run", got=got, hint="delete it, or name another path"
+        )
     differing = [name for name in {**expected, **found} if expected.get(name) != found.get(name)]
     if differing:
         raise InputError(

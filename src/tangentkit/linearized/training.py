@@ -14,6 +14,7 @@ from torch.utils.data import Dataset
 from tangentkit.core.batches import Batch, move
 from tangentkit.core.calls import call, read_outputs
 from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
+from tangentkit.core.files import as_path
 from tangentkit.core.functions import Forward
 from tangentkit.core.seeds import Key
 from tangentkit.linearized.checkpoints import identity, load_checkpoint, save_checkpoint
@@ -102,7 +103,7 @@ def train(
         for name, given in (watch or {}).items()
     }
     _check_names(training, sets)
-    path = Path(checkpoint) if checkpoint is not None else None
+    path = as_path(checkpoint) if checkpoint is not None else None
     known = identity(model, run.samples, sets, training, key) if path else {}
     rows: list[Row] = []
     ended = None

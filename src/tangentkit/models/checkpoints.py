@@ -5,10 +5,11 @@ import io
 import os
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from tangentkit.core.errors import DataError, InputError
+from tangentkit.core.files import as_path, read_whole
+from tangentkit.core.weights import load_tensors
 from tangentkit.models.cifar_resnet import cifar_resnet
 
 CIFAR_RESNET_SHA256 = {
@@ -18,6 +19,9 @@ CIFAR_RESNET_SHA256 = {
     56: "4bfd97631478d6b638d2764fd2baff3edb1d7d82252d54439343b6596b9b5367",
 }
 """Depth -> SHA-256 of the file; its first eight digits are part of the file's name."""
+
+FILE_BYTES = 2**24
+"""More than any of the files has."""
 
 CIFAR_RESNET_MEAN = (0.485, 0.456, 0.406)
 """Channel means that the trained networks expect to be subtracted from images in [0, 1]."""
@@ -44,7 +48,7 @@ def load_cifar_resnet(depth: int = 20, path: str | Path | None = None) -> nn.Seq
     if depth not in CIFAR_RESNET_SHA256:
         raise InputError("no checkpoint of this depth", expected="20, 32, 44 or 56", got=depth)
     content = _verified(_locate(depth, path), CIFAR_RESNET_SHA256[depth])
-    state = torch.load(content, map_location="cpu", weights_only=True)["state_dict"]
+    state = load_tensors(content)["state_dict"]
     model = cifar_resnet(depth)
     model.load_state_dict({name.removeprefix("module."): value for name, value in state.items()}, strict=True)
     return model.eval()
@@ -55,7 +59,7 @@ def _locate(depth: int, path: str | Path | None) -> Path:
     data = os.environ.get("TANGENTKIT_DATA")
     if path is None and data:
         path = Path(data) / "models" / "cifar10_resnet"
-    file = Path(path).expanduser() if path is not None else None
+    file = as_path(path) if path is not None else None
     if file is not None and file.is_dir():
         file = file / name
     if file is None or not file.is_file():
@@ -71,7 +75,7 @@ def _locate(depth: int, path: str | Path | None) -> Path:
 
 def _verified(file: Path, sha256: str) -> io.BytesIO:
     # The bytes that are checked are the bytes that are loaded.
-    content = file.read_bytes()
+    content = read_whole(file, limit=FILE_BYTES) or b""
     digest = hashlib.sha256(content).hexdigest()
     if digest != sha256:
         raise DataError(

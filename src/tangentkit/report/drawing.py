@@ -66,12 +66,14 @@ def save(figure: Figure, path: str | Path, palette: Palette = LIGHT) -> Path:
         UnknownNameError: another suffix.
     """
     from tangentkit.core.errors import UnknownNameError
+    from tangentkit.core.files import as_path, write_whole
 
-    path = Path(path)
+    path = as_path(path)
     suffix = path.suffix.removeprefix(".")
     if suffix not in ("png", "svg"):
         raise UnknownNameError("image format", suffix, ["png", "svg"])
-    path.write_bytes(image(figure, palette, format="png" if suffix == "png" else "svg"))
+    content = image(figure, palette, format="png" if suffix == "png" else "svg")
+    write_whole(path, [content], durable=False)
     return path
 
 

@@ -12,12 +12,16 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from tangentkit.core.text import visible
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 AxisScale = Literal["linear", "log"]
 
 MARKERS = "osD^vPX"
+LONGEST = 24
+"""Characters of a name in a figure."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,7 +50,12 @@ class _Plot(Figure, ABC):
 
     def _label(self, ax: "Axes") -> None:
         # Before any ticks: setting a scale puts matplotlib's own ticks in their place.
-        ax.set(xlabel=self.x_label, ylabel=self.y_label, xscale=self.x_scale, yscale=self.y_scale)
+        ax.set(
+            xlabel=words(self.x_label),
+            ylabel=words(self.y_label),
+            xscale=self.x_scale,
+            yscale=self.y_scale,
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +80,7 @@ class Lines(_Plot):
         """Adds the figure to axes."""
         for (name, one), marker in zip(self.series.items(), _cycled(MARKERS, len(self.series)), strict=True):
             x, y = np.asarray(one.x, dtype=float), np.asarray(one.y, dtype=float)
-            (line,) = ax.plot(x, y, label=name, marker=marker, markersize=4)
+            (line,) = ax.plot(x, y, label=short(name), marker=marker, markersize=4)
             if one.error is not None:
                 error = np.asarray(one.error, dtype=float)
                 ax.fill_between(x, y - error, y + error, alpha=0.2, linewidth=0, color=line.get_color())
@@ -94,7 +103,7 @@ class Scatter(_Plot):
             ax.scatter(
                 np.asarray(one.x),
                 np.asarray(one.y),
-                label=name,
+                label=short(name),
                 marker=marker,
                 s=16,
                 alpha=0.75,
@@ -129,7 +138,7 @@ class Bars(_Plot):
         if self.level is not None:
             ax.axvline(self.level, color=ink, linewidth=1, linestyle="--")
         self._label(ax)
-        ax.set_yticks(range(len(self.values)), list(self.values))
+        ax.set_yticks(range(len(self.values)), [short(name) for name in self.values])
         ax.invert_yaxis()
         ax.grid(visible=False, axis="y")
 
@@ -146,7 +155,9 @@ class Histogram(_Plot):
         everything = np.concatenate([np.ravel(np.asarray(values)) for values in self.samples.values()])
         edges = np.histogram_bin_edges(everything, bins=self.bins)
         for name, values in self.samples.items():
-            ax.hist(np.ravel(np.asarray(values)), bins=edges.tolist(), density=True, alpha=0.55, label=name)
+            ax.hist(
+                np.ravel(np.asarray(values)), bins=edges.tolist(), density=True, alpha=0.55, label=short(name)
+            )
         self._label(ax)
         _legend(ax, self.samples)
 
@@ -170,7 +181,8 @@ class Boxes(_Plot):
             flierprops={"markersize": 3, "markeredgecolor": ink},
         )
         self._label(ax)
-        ax.set_xticks(range(1, len(self.samples) + 1), list(self.samples), rotation=30, ha="right")
+        names = [short(name) for name in self.samples]
+        ax.set_xticks(range(1, len(names) + 1), names, rotation=30, ha="right")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -186,7 +198,7 @@ class Heatmap(_Plot):
     def draw(self, ax: "Axes") -> None:
         """Adds the figure to axes."""
         shown = ax.imshow(np.asarray(self.matrix, dtype=float), cmap="viridis", interpolation="nearest")
-        bar = ax.figure.colorbar(shown, ax=ax, label=self.value_label)
+        bar = ax.figure.colorbar(shown, ax=ax, label=words(self.value_label))
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
         self._label(ax)
         ax.grid(visible=False)
@@ -195,8 +207,9 @@ class Heatmap(_Plot):
             lengths = np.array(list(self.groups.values()))
             ends = np.cumsum(lengths)
             centers = ends - (lengths + 1) / 2
-            ax.set_xticks(centers, list(self.groups), rotation=45, ha="right", rotation_mode="anchor")
-            ax.set_yticks(centers, list(self.groups))
+            names = [short(name) for name in self.groups]
+            ax.set_xticks(centers, names, rotation=45, ha="right", rotation_mode="anchor")
+            ax.set_yticks(centers, names)
             ax.tick_params(length=0)
             for edge in ends[:-1] - 0.5:
                 ax.axhline(edge, color="white", linewidth=0.4, alpha=0.6)
@@ -226,11 +239,37 @@ class Images(Figure):
                     grid[row, column], cmap="gray", vmin=0, vmax=1, extent=(left, left + 1, top + 1, top)
                 )
                 if self.labels:
-                    ax.text(left + 0.5, top + 1.04, self.labels[row][column], ha="center", va="top", size=7)
+                    word = short(self.labels[row][column])
+                    ax.text(left + 0.5, top + 1.04, word, ha="center", va="top", size=7)
         for column, heading in enumerate(self.headings):
-            ax.text(column * 1.06 + 0.5, -0.06, heading, ha="center", va="bottom", size=8, weight="bold")
+            ax.text(
+                column * 1.06 + 0.5, -0.06, short(heading), ha="center", va="bottom", size=8, weight="bold"
+            )
         ax.set(xlim=(-0.02, columns * 1.06 - 0.04), ylim=(rows * (1 + gap), -0.3 if self.headings else -0.02))
         ax.set_axis_off()
+
+
+def words(text: str) -> str:
+    r"""A text as matplotlib must get it to show it as it is: dollars would begin a formula.
+
+    Example:
+        >>> print(words("$5 and $6"))
+        \$5 and \$6
+    """
+    return visible(text).replace("$", r"\$")
+
+
+def short(name: str) -> str:
+    r"""A name of one of many things, as matplotlib must get it, and no longer than a figure has room for.
+
+    Example:
+        >>> print(short("a name that goes on and on"), short("5 $"))
+        a name that goes on and… 5 \$
+    """
+    seen = visible(name)
+    # Matplotlib leaves whatever begins with an underscore out of a legend.
+    start = "\u200b" if seen.startswith("_") else ""
+    return start + words(seen if len(seen) <= LONGEST else seen[: LONGEST - 1] + "…")
 
 
 def _cycled(items: Sequence[str], count: int) -> list[str]:
@@ -244,4 +283,4 @@ def _level(ax: "Axes", level: float | None) -> None:
 
 def _legend(ax: "Axes", names: Mapping[str, object]) -> None:
     if len(names) > 1:
-        ax.legend()
+        ax.legend(loc="best")  # said, since by default a busy machine brings a warning

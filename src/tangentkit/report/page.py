@@ -8,6 +8,7 @@ import base64
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tangentkit.core.text import visible
 from tangentkit.report.claim import Claim
 from tangentkit.report.drawing import DARK, LIGHT, Palette, image
 from tangentkit.report.figure import Figure, Heatmap, Images
@@ -54,11 +55,17 @@ class Page:
             loader=PackageLoader("tangentkit.report", "templates"),
             autoescape=True,
             undefined=StrictUndefined,
+            finalize=_shown,
             trim_blocks=True,
             lstrip_blocks=True,
         )
         template = environment.get_template(TEMPLATE)
         return template.render(page=self, light=LIGHT, dark=DARK, data_uri=_data_uri)
+
+
+def _shown(value: object) -> object:
+    # What is HTML already, such as a table, was made of texts that came by here.
+    return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
 def _data_uri(figure: Figure, palette: Palette) -> str:

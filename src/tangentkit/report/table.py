@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tangentkit.core.errors import InputError
+from tangentkit.core.text import visible
 from tangentkit.report.measured import Measured
 
 if TYPE_CHECKING:
@@ -107,11 +108,14 @@ class Table:
         from rich.table import Table as RichTable
         from rich.text import Text
 
-        table = RichTable(title=Text(self.title), caption=Text(self.note) if self.note else None)
+        def shown(text: str) -> Text:
+            return Text(visible(text))
+
+        table = RichTable(title=shown(self.title), caption=shown(self.note) if self.note else None)
         for i, head in enumerate(self.headings):
-            table.add_column(Text(head.name), justify="right" if self.is_numeric(i) else "left")
+            table.add_column(shown(head.name), justify="right" if self.is_numeric(i) else "left")
         for i, row in enumerate(self.texts()):
-            table.add_row(*map(Text, row), style="bold" if i in self.ours else "")
+            table.add_row(*map(shown, row), style="bold" if i in self.ours else "")
         return table
 
 

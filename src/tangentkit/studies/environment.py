@@ -4,11 +4,19 @@ import platform
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib import import_module
 
 import torch
 
-PACKAGES = ("tangentkit", "torch", "numpy", "scipy", "scikit-learn", "matplotlib")
+PACKAGES = {
+    "tangentkit": "tangentkit",
+    "torch": "torch",
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "scikit-learn": "sklearn",
+    "matplotlib": "matplotlib",
+}
+"""Package -> its module, which knows the version: what was installed beside it may not be readable, or be another."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +42,8 @@ def here(command: str) -> Environment:
     return Environment(
         command=command,
         started=datetime.now(UTC).isoformat(timespec="seconds"),
-        versions={"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+        versions={"python": platform.python_version()}
+        | {package: import_module(module).__version__ for package, module in PACKAGES.items()},
         machine=f"{platform.system()} {platform.machine()}",
         threads=torch.get_num_threads(),
     )
@@ -48,10 +57,3 @@ def peak_bytes() -> int | None:
         return None
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return peak if sys.platform == "darwin" else 1024 * peak
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return "not installed"

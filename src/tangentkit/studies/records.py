@@ -8,19 +8,21 @@ import dataclasses
 import json
 import math
 import types
-import zipfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from tangentkit.core.errors import DataError, InputError
+from tangentkit.core.files import open_file, read_json, write_json, written_whole
 from tangentkit.core.fingerprints import fingerprint
+from tangentkit.core.memory import format_bytes, memory_budget
 
 T = TypeVar("T")
 
 NUMBERS, ARRAYS = "numbers.json", "arrays.npz"
+MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
+"""What `from_plain` raises for values of another kind."""
 
 
 class Record:
@@ -46,7 +48,8 @@ def save_record(record: Any, folder: Path) -> None:
     """Writes `numbers.json` and `arrays.npz`; the former last, so that where it is, the record is whole."""
     arrays: dict[str, np.ndarray] = {}
     plain = to_plain(record, arrays)
-    write_whole(folder / ARRAYS, lambda path: _write_arrays(path, arrays))
+    with written_whole(folder / ARRAYS, durable=True) as file:
+        np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
     write_json(folder / NUMBERS, plain)
 
 
@@ -56,15 +59,10 @@ def load_record(kind: type[T], folder: Path) -> T:
     Raises:
         DataError: a file is missing, damaged, or of another kind of record.
     """
-    try:
-        # The file is opened here since numpy forgets to close a broken one.
-        with (folder / ARRAYS).open("rb") as file, np.load(file, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-    except (OSError, ValueError, TypeError, EOFError, zipfile.BadZipFile) as error:
-        raise DataError(f"cannot read the arrays in {folder}", got=error) from error
+    arrays = _read_arrays(folder / ARRAYS)
     try:
         return from_plain(kind, read_json(folder / NUMBERS), arrays)
-    except (KeyError, TypeError, ValueError) as error:
+    except MALFORMED as error:
         raise DataError(
             f"the numbers in {folder} are not those of a {kind.__qualname__}", got=error
         ) from error
@@ -134,7 +132,7 @@ def from_plain(hint: Any, plain: Any, arrays: dict[str, np.ndarray]) -> Any:
         return {key: from_plain(args[1], item, arrays) for key, item in plain.items()}
     if origin in (Union, types.UnionType):
         return None if plain is None else from_plain(_without_none(hint), plain, arrays)
-    if origin is Literal:
+    if origin is Literal and plain in args:
         return plain
     if hint is float:
         return float(plain)
@@ -143,37 +141,17 @@ def from_plain(hint: Any, plain: Any, arrays: dict[str, np.ndarray]) -> Any:
     raise TypeError(f"{plain!r} is not a {hint}")
 
 
-def read_json(path: Path) -> Any:
-    """The content of a JSON file.
-
-    Raises:
-        DataError: it cannot be read, or is not JSON.
-    """
+def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"cannot read {path}", got=error) from error
-
-
-def write_json(path: Path, plain: Any) -> None:
-    """Writes JSON, whole or not at all."""
-    text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
-    write_whole(path, lambda partial: partial.write_text(text, encoding="utf-8"))
-
-
-def write_whole(path: Path, write: Callable[[Path], object]) -> None:
-    """Lets `write` fill a file beside the path and then gives it its name: never half a file of that name."""
-    partial = path.with_name(f".{path.name}.partial")
-    try:
-        write(partial)
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    with path.open("wb") as file:
-        np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
+        # The file is opened here since numpy forgets to close a broken one.
+        with open_file(path) as file, np.load(file, allow_pickle=False) as stored:
+            needed, budget = sum(entry.file_size for entry in stored.zip.infolist()), memory_budget()
+            if needed > budget:
+                raise ValueError(f"{format_bytes(needed)} of arrays, for which there is no room")
+            return {name: stored[name] for name in stored.files}
+    # Whatever bytes can do to the parsers of zip files and of arrays.
+    except Exception as error:
+        raise DataError(f"cannot read the arrays in {path}", got=error) from error
 
 
 def _content(record: Any) -> tuple[str, str]:

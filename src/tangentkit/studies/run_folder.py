@@ -1,33 +1,46 @@
 """The folder of a run: what was asked, what surrounds it, what came out, and whether it is whole.
 
-    status.json        running, finished, interrupted or failed, and why
+    status.json        running, finished, interrupted or failed, and why; the SHA-256 of every other file
     config.json        study, scale and every field
     environment.json   command, versions, threads, time, memory
     numbers.json       the result without its arrays       arrays.npz   the arrays
     tables/*.csv       figures/*.png, *.svg                 report.html
 
-Each file is written whole or not at all, and `status.json` says finished only after the last of them.
+Each file is written whole or not at all, and `status.json` says finished only after the last of them. It seals them
+as a manifest seals a store: what is read back is what was written.
 """
 
+import re
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from tangentkit.core.errors import DataError, InputError
+from tangentkit.core.errors import DataError, InputError, TangentkitError
+from tangentkit.core.files import (
+    JSON_BYTES,
+    as_path,
+    digest,
+    read_json,
+    read_whole,
+    remove_partial_files,
+    write_json,
+    write_whole,
+)
+from tangentkit.core.seals import seal, unseal
 from tangentkit.studies.environment import Environment, here, peak_bytes
 from tangentkit.studies.records import (
+    ARRAYS,
+    MALFORMED,
     NUMBERS,
     from_plain,
     load_record,
-    read_json,
     save_record,
     to_plain,
-    write_json,
 )
 from tangentkit.studies.registry import find
 from tangentkit.studies.settings import command_line
@@ -37,6 +50,10 @@ from tangentkit.studies.write_up import REPORT, Run, write_report
 State = Literal["running", "finished", "interrupted", "failed"]
 
 STATUS, CONFIG, ENVIRONMENT = "status.json", "config.json", "environment.json"
+SOURCES = (CONFIG, ENVIRONMENT, NUMBERS, ARRAYS)
+"""What a run is; all other files are made of these."""
+FILE = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
+"""The name of a file of a run: in its folder, or in one below."""
 
 
 def new_folder(study: Study, scale: str, *, root: Path = Path("runs")) -> Path:
@@ -58,6 +75,7 @@ def claim_folder(folder: Path) -> Path:
     Raises:
         InputError: it is a file or not empty.
     """
+    folder = as_path(folder)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise InputError(
             f"{folder} is not free",
@@ -74,7 +92,7 @@ def execute(study: Study, config: Any, folder: Path, *, scale: str, progress: Pr
 
     An error or Ctrl-C passes through; the folder then says so in `status.json`.
     """
-    with _status(folder):
+    with _status(folder) as sealed:
         environment = here(command_line(study, scale, config))
         write_json(folder / CONFIG, {"study": study.name, "scale": scale, "fields": to_plain(config, {})})
         write_json(folder / ENVIRONMENT, to_plain(environment, {}))
@@ -83,8 +101,9 @@ def execute(study: Study, config: Any, folder: Path, *, scale: str, progress: Pr
         environment = replace(environment, seconds=time.perf_counter() - start, peak_bytes=peak_bytes())
         write_json(folder / ENVIRONMENT, to_plain(environment, {}))
         save_record(result, folder)
+        sealed(*SOURCES)
         run = Run(study, scale, config, result, environment)
-        write_report(run, folder, progress=progress)
+        sealed(*write_report(run, folder, progress=progress))
     return run
 
 
@@ -95,34 +114,93 @@ def load_run(folder: Path) -> Run:
         InputError: the folder is not that of a run, or its run came to no result.
         DataError: a file is damaged, or of another version.
     """
-    if not (folder / STATUS).is_file():
+    folder = as_path(folder)
+    return _load(folder, _read_status(folder))
+
+
+def damaged_files(folder: Path) -> list[str]:
+    """The files of a run that are missing, or not as they were written.
+
+    Raises:
+        InputError: the folder is not that of a run.
+        DataError: the status, which would tell, is damaged; or a file cannot be read.
+    """
+    folder = as_path(folder)
+    files = _read_status(folder)["files"]
+    return [name for name, expected in files.items() if digest(folder / name) != expected]
+
+
+def rewrite_report(folder: Path, *, progress: Progress = silent) -> Run:
+    """Writes tables, figures and page of a folder again, from its numbers.
+
+    Raises:
+        InputError: the folder is not that of a run, or its run came to no result.
+        DataError: a file that the report is made of is damaged, or of another version.
+    """
+    folder = as_path(folder)
+    known = _read_status(folder)
+    run = _load(folder, known)
+    remove_partial_files(folder)
+    with _status(folder, {name: known["files"][name] for name in SOURCES}) as sealed:
+        sealed(*write_report(run, folder, progress=progress))
+    return run
+
+
+def _load(folder: Path, known: Mapping[str, Any]) -> Run:
+    if not set(SOURCES) <= set(known["files"]):
+        raise InputError(
+            f"the run in {folder} has no result", expected="a finished run", got=f"status {known['state']!r}"
+        )
+    for name in SOURCES:
+        if (found := digest(folder / name)) != known["files"][name]:
+            raise DataError(
+                f"{folder / name} is damaged",
+                expected=f"the file as it was written, by its SHA-256 in {STATUS}",
+                got="other bytes" if found else "no file",
+                hint="run the study again",
+            )
+    try:
+        asked = read_json(folder / CONFIG)
+        study, scale = find(from_plain(str, asked["study"], {})), from_plain(str, asked["scale"], {})
+        code = study.load()
+        config = from_plain(type(code.SCALES["quick"]), asked["fields"], {})
+        environment = from_plain(Environment, read_json(folder / ENVIRONMENT), {})
+    except TangentkitError:
+        raise
+    except MALFORMED as error:
+        raise DataError(f"the files in {folder} are of another version of the study", got=error) from error
+    return Run(study, scale, config, load_record(code.Result, folder), environment)
+
+
+def _read_status(folder: Path) -> dict[str, Any]:
+    """State, and name -> SHA-256 of the files that are whole.
+
+    Raises:
+        InputError: there is no status.
+        DataError: it is damaged, or of an older version.
+    """
+    path = folder / STATUS
+    raw = read_whole(path, limit=JSON_BYTES)
+    if raw is None:
         raise InputError(
             f"{folder} is not the folder of a run",
             expected=f"a folder with {STATUS}",
             hint="tangentkit run NAME",
         )
-    state = read_json(folder / STATUS)["state"]
-    if not (folder / NUMBERS).is_file():
-        raise InputError(
-            f"the run in {folder} has no result", expected="a finished run", got=f"status {state!r}"
-        )
-    asked = read_json(folder / CONFIG)
-    study = find(asked["study"])
-    code = study.load()
-    try:
-        config = from_plain(type(code.SCALES["quick"]), asked["fields"], {})
-        environment = from_plain(Environment, read_json(folder / ENVIRONMENT), {})
-    except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"the files in {folder} are of another version of {study.name}", got=error) from error
-    return Run(study, asked["scale"], config, load_record(code.Result, folder), environment)
-
-
-def rewrite_report(folder: Path, *, progress: Progress = silent) -> Run:
-    """Writes tables, figures and page of a folder again, from its numbers."""
-    run = load_run(folder)
-    with _status(folder):
-        write_report(run, folder, progress=progress)
-    return run
+    known = unseal(raw) or {}
+    files = known.get("files")
+    if (
+        isinstance(known.get("state"), str)
+        and isinstance(files, dict)
+        and all(FILE.fullmatch(name) and isinstance(text, str) for name, text in files.items())
+    ):
+        return known
+    raise DataError(
+        f"{path} is damaged",
+        expected="the state of a run and the SHA-256 of its files, as they were written",
+        got="other bytes, or those of an older version",
+        hint="run the study again",
+    )
 
 
 def summary(run: Run, folder: Path) -> dict[str, Any]:
@@ -153,15 +231,21 @@ def summary(run: Run, folder: Path) -> dict[str, Any]:
 
 
 @contextmanager
-def _status(folder: Path) -> Iterator[None]:
-    """Keeps `status.json` true while the work inside runs, ends or breaks."""
+def _status(folder: Path, files: Mapping[str, str] | None = None) -> Iterator[Callable[..., None]]:
+    """Keeps `status.json` true while the work inside runs, ends or breaks; gives a function that seals files."""
+    whole = dict(files or {})
 
     def say(state: State, **more: str) -> None:
-        write_json(folder / STATUS, {"state": state, **more})
+        content = seal({"state": state, "files": whole, **more})
+        write_whole(folder / STATUS, [content], durable=True, within=folder)
+
+    def sealed(*names: str) -> None:
+        whole.update({name: digest(folder / name) or "" for name in names})
+        say("running")
 
     say("running")
     try:
-        yield
+        yield sealed
     except KeyboardInterrupt:
         say("interrupted")
         raise

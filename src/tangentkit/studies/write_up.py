@@ -1,14 +1,13 @@
 """A run as tables, figures and one page, written into its folder."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tangentkit.core.files import write_whole
 from tangentkit.core.memory import format_bytes
 from tangentkit.report import Page, Table, image
 from tangentkit.studies.environment import Environment
-from tangentkit.studies.records import write_whole
 from tangentkit.studies.settings import field_docs, written
 from tangentkit.studies.study import DataCard, Progress, Study, StudyResult, silent
 
@@ -26,20 +25,26 @@ class Run:
     environment: Environment
 
 
-def write_report(run: Run, folder: Path, *, progress: Progress = silent) -> Path:
-    """Writes tables/*.csv, figures/*.png and *.svg, and report.html; returns the path of the page."""
+def write_report(run: Run, folder: Path, *, progress: Progress = silent) -> list[str]:
+    """Writes tables/*.csv, figures/*.png and *.svg, and report.html; returns their names."""
+    names: list[str] = []
+
+    def write(name: str, content: bytes) -> None:
+        write_whole(folder / name, [content], durable=False, within=folder)
+        names.append(name)
+
     figures = run.result.figures()
     for name, table in run.result.tables().items():
-        write_whole(_inside(folder / "tables", f"{name}.csv"), _content(table.to_csv().encode()))
+        # Halves of surrogate pairs, which UTF-8 cannot hold, stay to be seen.
+        write(f"tables/{name}.csv", table.to_csv().encode(errors="backslashreplace"))
     for done, (name, figure) in enumerate(figures.items()):
         progress("report", done, len(figures) + 1)
         for suffix in ("png", "svg"):
-            content = image(figure, format=suffix)
-            write_whole(_inside(folder / "figures", f"{name}.{suffix}"), _content(content))
+            write(f"figures/{name}.{suffix}", image(figure, format=suffix))
     progress("report", len(figures), len(figures) + 1)
-    write_whole(folder / REPORT, _content(page(run).render().encode()))
+    write(REPORT, page(run).render().encode())
     progress("report", len(figures) + 1, len(figures) + 1)
-    return folder / REPORT
+    return names
 
 
 def page(run: Run) -> Page:
@@ -87,12 +92,3 @@ def _surroundings(environment: Environment) -> dict[str, str]:
         "machine": f"{environment.machine}, torch threads: {environment.threads}",
         "versions": ", ".join(f"{name} {number}" for name, number in environment.versions.items()),
     }
-
-
-def _inside(folder: Path, name: str) -> Path:
-    folder.mkdir(exist_ok=True)
-    return folder / name
-
-
-def _content(content: bytes) -> Callable[[Path], object]:
-    return lambda path: path.write_bytes(content)
