@@ -270,18 +270,37 @@ def test_random_output_signs_are_unbiased_and_their_error_is_told():
 
     truth = TangentKernel(model, forward=forward)(x)
     kernel = SketchedTangentKernel(model, dim=1024, probes=2, forward=forward)
-    kernels, told = [], []
-    for seed in range(100):
-        found, error = kernel.reseeded(seed).with_error(x)
-        kernels.append(found)
-        told.append(error)
-    kernels = torch.stack(kernels)
+    kernels = torch.stack([kernel.reseeded(seed)(x) for seed in range(100)])
+    told = [kernel.reseeded(seed).with_error(x)[1] for seed in range(12)]
     assert (kernels.mean(0) - truth).norm() <= 3 * (kernels.std(0) / 100**0.5).norm()
     true = (kernels - truth).square().sum((1, 2)).mean().sqrt()
     # The sketch alone would err by much less: most of it is the signs'.
     alone = ((truth.diagonal().sum() ** 2 + truth.square().sum()) / 1024).sqrt()
     assert true >= 2 * alone
     assert true / 1.5 <= torch.stack(told).square().sum((1, 2)).mean().sqrt() <= 1.5 * true
+
+
+def test_the_error_of_a_single_seed_of_few_signs_is_told_within_a_factor():
+    model, x = network("mlp", 6)
+    truth = TangentKernel(model)(x)
+    kernel = SketchedTangentKernel(model, dim=256, probes=4)
+    typical = torch.stack([(kernel.reseeded(s)(x) - truth).norm() for s in range(60)]).square().mean().sqrt()
+    told = torch.stack([kernel.reseeded(100 + s).error(x) for s in range(12)]) * truth.norm()
+    assert typical / 2.5 <= told.min()
+    assert told.max() <= 2.5 * typical
+
+
+def test_standard_errors_cover_beside_an_outlier():
+    model, x = network("mlp", 6)
+    x = torch.cat([x, 40 * x[:1]])
+    truth, kernel = TangentKernel(model)(x), SketchedTangentKernel(model, dim=256)
+    covered = []
+    for seed in range(40):
+        found, error = kernel.reseeded(seed).with_error(x)
+        covered.append(((found - truth).abs() <= 2 * error).double().mean())
+    covered = torch.stack(covered)
+    assert 0.92 <= covered.mean() <= 0.99
+    assert covered.min() >= 0.55
 
 
 def test_more_outputs_than_features_are_taken_by_signs():

@@ -35,6 +35,8 @@ from tangentkit.sketch.projection import Projection
 from tangentkit.sketch.sketched import Sketched
 
 LEAST_DIM = 16
+OTHERS = 7
+"""Sketches of other seeds that tell the error of random output signs."""
 
 
 class SketchedTangentKernel(Kernel):
@@ -190,21 +192,32 @@ class SketchedTangentKernel(Kernel):
         """The estimated relative Frobenius error of the Gram matrix, ‖k(x) - K‖ / ‖K‖ with K exact, a scalar.
 
         Two independent half-sketches tell how large errors are (see `tangentkit.sketch.sketched`), exact norms of the
-        gradients which part of that is the error of this seed (see `tangentkit.sketch.evidence`).
+        gradients which part of that is the error of this seed (see `tangentkit.sketch.evidence`). With `probes`,
+        where neither knows enough, seven more sketches are made.
 
         Raises:
             InputError: there is one random output sign, whose error nothing tells.
         """
         found = self._sketched(x, with_norms=True)
-        return found.error().to(found.exact.dtype)
+        return found.error([other._sketched(x) for other in self._others(found)]).to(found.exact.dtype)
 
     @outside_autograd
     def with_error(self, x: Batch, y: Batch | None = None) -> tuple[Tensor, Tensor]:
         """The kernel and its standard error, entry by entry."""
         if y is not None:
             check_same_structure(x := self._checked(x), y := self._checked(y))
-        left = self._sketched(x)
-        return left.gram_with_error(left if y is None else self._sketched(y))
+
+        def both(kernel: SketchedTangentKernel) -> tuple[Sketched, Sketched]:
+            left = kernel._sketched(x)
+            return left, left if y is None else kernel._sketched(y)
+
+        left, right = both(self)
+        return left.gram_with_error(right, [both(other) for other in self._others(left)])
+
+    def _others(self, found: Sketched) -> list["SketchedTangentKernel"]:
+        """Kernels of other seeds: of random output signs the gap of two halves is a single random number."""
+        count = OTHERS if found.signs == "own" else 0
+        return [self.reseeded(Key(self.seed).fold("others", i).entropy) for i in range(count)]
 
     def reseeded(self, seed: int) -> "SketchedTangentKernel":
         """The same kernel with other random numbers; what is known of the model and calibrated is shared."""

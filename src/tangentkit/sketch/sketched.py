@@ -13,8 +13,8 @@ typical seed; `evidence` tells that of the seed at hand from exact norms.
 """
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -65,13 +65,16 @@ class Sketched:
         norms = None if self.norms is None else self.norms[:1]
         return Sketched(self.exact[:1], [half[:1] for half in self.halves], self.shares, self.signs, norms)
 
-    def error(self) -> Tensor:
+    def error(self, more: Sequence["Sketched"] = ()) -> Tensor:
         """Estimate of ‖Φ Φᵀ - K‖ / ‖K‖ from the halves, and from exact norms where they are known; in float64.
+
+        Args:
+            more: other sketches of the same samples, where random output signs make the gap of two halves a guess.
 
         Raises:
             InputError: there is one random output sign, whose error nothing tells.
         """
-        sums = self._sums(self)
+        sums = self._sums(self, [(other, other) for other in more])
         variance, square = self._variance(sums), sums.square
         if self.norms is not None and self.signs == "none" and sums.law > 0:
             seen = self._evidence(self.norms)
@@ -95,12 +98,23 @@ class Sketched:
             total += torch.stack([error.square().sum(), (phi[rows] @ phi.T - error).square().sum()])
         return total[0], total[1]
 
-    def gram_with_error(self, other: "Sketched") -> tuple[Tensor, Tensor]:
+    def gram_with_error(
+        self, other: "Sketched", more: Sequence[tuple["Sketched", "Sketched"]] = ()
+    ) -> tuple[Tensor, Tensor]:
         """The kernel (n, m) with other samples, and the standard error of every entry."""
-        sums = self._sums(other)
+        # Of samples of one length: of others the largest alone would decide how far the law holds for all.
+        one, two = self._of_one_length(), other._of_one_length()
+        sums = one._sums(two, [(a._of_one_length(), b._of_one_length()) for a, b in more])
+        scale = one._variance(sums) / sums.law.clamp_min(TINY)
         kernel = self.exact @ other.exact.T + self.sketched @ other.sketched.T
         spread = torch.cat([law for law, *_ in self._rows(other)])
-        return kernel, (spread * self._variance(sums) / sums.law.clamp_min(TINY)).sqrt().to(kernel.dtype)
+        return kernel, (spread * scale).sqrt().to(kernel.dtype)
+
+    def _of_one_length(self) -> "Sketched":
+        """The samples divided by the norms of their sketched parts; those without one stay."""
+        lengths = self.sketched.norm(dim=1, keepdim=True)
+        lengths = torch.where(lengths > 0, lengths, 1)
+        return replace(self, exact=self.exact / lengths, halves=[half / lengths for half in self.halves])
 
     def _variance(self, sums: "_Sums") -> Tensor:
         """Of all entries together."""
@@ -115,13 +129,16 @@ class Sketched:
         doubt = (distance.square() - chance).clamp_min(DOUBT**2)
         return sums.law * (2 * distance * doubt / (doubt + chance)).exp()
 
-    def _sums(self, other: "Sketched") -> "_Sums":
+    def _sums(self, other: "Sketched", more: Sequence[tuple["Sketched", "Sketched"]] = ()) -> "_Sums":
+        """Over all entries; the gap is the mean of these and of more sketches of the same samples."""
         total = torch.zeros(4, dtype=torch.float64, device=self.exact.device)
         for law, first, second, exact in self._rows(other):
             gap = math.prod(self.shares) * (first - second).square().sum()
             square = ((exact + first) * (exact + second)).sum()
             total += torch.stack([gap, law.sum(), square, (first * second).sum()])
-        return _Sums(*total)
+        sums = _Sums(*total)
+        gaps = [sums.gap, *(one._sums(two).gap for one, two in more)]
+        return replace(sums, gap=torch.stack(gaps).mean())
 
     def _rows(self, other: "Sketched") -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
         """Some rows at a time, in float64: variance by the law, kernels of the halves, exact part."""
