@@ -16,7 +16,7 @@ from tangentkit.linearized.evaluation import Evaluation, Outputs, Weights
 from tangentkit.linearized.finite import finite_orders
 from tangentkit.linearized.named_tensors import NamedTensors
 from tangentkit.linearized.routes import TROUBLE, choose_route
-from tangentkit.linearized.skeleton import skeleton
+    return snapshot(model, params=params, forward=_ByRule(forward) if forward else _as_called)
 
 
 def linearize(
@@ -240,8 +240,7 @@ def _function(model: nn.Module, params: Selection, forward: Forward | None) -> M
             hint="call it once with a batch, so that lazy layers learn their shapes",
         )
     _refuse_scaled_gradients(model, params)
-    function = snapshot(model, params=params, forward=_ByRule(forward) if forward else _as_called)
-    return replace(function, module=skeleton(model))
+    return snapshot(model, params=params, forward=_ByRule(forward) if forward else _as_called)
 
 
 def _refuse_scaled_gradients(model: nn.Module, params: Selection) -> None:
