@@ -98,7 +98,8 @@ def _forward_mode(function: ModelFunction, batch: Batch, tangent: dict[str, Tens
 def _double_vjp(function: ModelFunction, batch: Batch, tangent: dict[str, Tensor]) -> Tensor:
     """J u as the derivative of w -> <Jᵀ w, u>."""
     parameters = {name: p.detach().requires_grad_() for name, p in function.params.items()}
-    with torch.enable_grad():
+
+    def pushed() -> Tensor:
         outputs = function(parameters, batch)
         w = torch.zeros_like(outputs, requires_grad=True)
         pulled = torch.autograd.grad(
@@ -112,7 +113,10 @@ def _double_vjp(function: ModelFunction, batch: Batch, tangent: dict[str, Tensor
         value = torch.stack(
             [(g * tangent[name]).sum() for name, g in zip(parameters, pulled, strict=True)]
         ).sum()
-    return torch.autograd.grad(value, w)[0]
+        return torch.autograd.grad(value, w)[0]
+
+    with torch.enable_grad():
+        return function.within(parameters, pushed)
 
 
 def _by_gradients(function: ModelFunction, batch: Batch, tangent: dict[str, Tensor]) -> Tensor:

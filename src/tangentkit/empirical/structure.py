@@ -1,6 +1,5 @@
 """Where and how a model uses its parameters, learned from a few samples."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -119,8 +118,9 @@ class Structure:
             unproven=self.unproven - set(reasons),
         )
 
-    def all_generic(self, names: Iterable[str], reason: str) -> "Structure":
+    def all_generic(self, reason: str) -> "Structure":
         """Nothing assumed of the graph, every parameter on the generic route."""
+        names = (*self.names(), *self.generic, *self.unused)
         reasons = {name: self.generic.get(name, reason) for name in names}
         return Structure((), {}, (), reasons, (), self.counts, vmap=self.vmap)
 
