@@ -31,7 +31,7 @@ def private_copy(module: nn.Module, forward: Callable) -> tuple[nn.Module, Calla
     """A copy of a module, and the rule that calls it.
 
     Parameters and buffers of the copy have shapes but no memory: values are put in for the time of a call. What is
-    one tensor in the module (tied weights) is one in the copy. Other tensors are copied and cut off from their graphs.
+    one tensor in the module (tied weights) is one in the copy. Other tensors are copied, cut off from graphs.
     Functions that close over the module or a part of it (hooks, patched methods, the rule) close over the copy
     instead. What nothing can copy and holds nothing of the module (locks, open files, generators) is shared.
 
@@ -75,8 +75,9 @@ def aliases(module: nn.Module, forward: Callable) -> list[Place]:
     found = []
     for thing in _reachable((module, forward), _parts):
         if isinstance(thing, FunctionType):
-            places = [(cell, "cell_contents", value) for cell, value in _cells(thing)]
-        elif isinstance(thing, ATOMS) or isinstance(thing, (torch.jit.ScriptModule, MethodType, partial)):
+            defaults = [(thing, name, getattr(thing, name)) for name in ("__defaults__", "__kwdefaults__")]
+            places = [*defaults, *((cell, "cell_contents", value) for cell, value in _cells(thing))]
+        elif isinstance(thing, (*ATOMS, torch.jit.ScriptModule, MethodType, partial)):
             continue
         else:
             places = [(thing, name, value) for name, value in getattr(thing, "__dict__", {}).items()]

@@ -9,12 +9,12 @@ from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from tangentkit.core.batches import Batch, copied, tensors
 from tangentkit.core.copies import CannotCopyError, Place, aliases, named_tensors, private_copy
 from tangentkit.core.errors import InputError, ModelError, NumericalError
 from tangentkit.core.parameters import Selection, select_parameters
+from tangentkit.core.swaps import aliased, in_modes, plain_attention, plain_recurrence
 
 Result = TypeVar("Result")
 Forward = Callable[[nn.Module, Batch], Tensor]
@@ -68,10 +68,12 @@ class ModelFunction:
             ModelError: the output is not a tensor of shape (n, c).
         """
         # Some models differentiate themselves in their inputs (residuals of differential equations, forces).
-        with torch.enable_grad():
+        with torch.inference_mode(False), torch.enable_grad():
             outputs = self.run(params, batch)
         # Models may give their outputs in another precision (logits in float32, say): all else is in the parameters'.
-        return check_outputs(outputs, tensors(batch)[0].shape[0]).to(self.dtype)
+        outputs = check_outputs(outputs, tensors(batch)[0].shape[0]).to(self.dtype)
+        # A view has a graph only where the caller wants one, and keeps the tangents of forward mode.
+        return outputs if torch.is_grad_enabled() else outputs.view_as(outputs)
 
     def run(self, params: dict[str, Tensor], batch: Batch) -> object:
         """Whatever the model returns."""
@@ -85,10 +87,10 @@ class ModelFunction:
         state = buffers | self.frozen | self.as_held(params)
         with (
             TURN,
-            _modes(self.module, self.modes),
-            _plain_attention(),
-            _plain_recurrence(self.module),
-            _aliased(self, state),
+            in_modes(self.module, self.modes),
+            plain_attention(),
+            plain_recurrence(self.module),
+            aliased(self.module, self.aliases, state),
             _held(self, params, buffers),
         ):
             staged = {f"module.{name}": value for name, value in state.items()}
@@ -135,7 +137,7 @@ class BorrowedModuleWarning(UserWarning):
 def snapshot(module: nn.Module, *, params: Selection = None, forward: Forward | None = None) -> ModelFunction:
     """The function of a module now, detached from whatever happens to the module later.
 
-    Values, options, modes and hooks are copied, and calls run on the copy: other threads may use the module meanwhile.
+    Values, options, modes and hooks are copied, and calls run on the copy: other threads may use the module then.
     A module that cannot be copied is used itself, one thread at a time, with a `BorrowedModuleWarning`. A complex
     parameter is two real ones: derivatives are in real and imaginary parts.
 
@@ -327,28 +329,6 @@ class _Stage(nn.Module):
 
 
 @contextmanager
-def _aliased(function: ModelFunction, state: dict[str, Tensor]) -> Iterator[None]:
-    """Puts tensors also where they stand beside their places in the module."""
-    if not function.aliases:
-        yield
-        return
-    module = function.module
-    names = {id(t): name for name, t in (*module.named_parameters(), *module.named_buffers())}
-    before = [(holder, name, getattr(holder, name)) for holder, name in function.aliases]
-
-    def fresh(leaf: object) -> object:
-        return state[names[id(leaf)]] if id(leaf) in names else leaf
-
-    for holder, name, value in before:
-        object.__setattr__(holder, name, pytree.tree_map(fresh, value))
-    try:
-        yield
-    finally:
-        for holder, name, value in before:
-            object.__setattr__(holder, name, value)
-
-
-@contextmanager
 def _held(function: ModelFunction, params: dict[str, Tensor], buffers: dict[str, Tensor]) -> Iterator[None]:
     before = getattr(_HELD, "by", _NOBODY)
     _HELD.by = function, params, buffers
@@ -361,50 +341,3 @@ def _held(function: ModelFunction, params: dict[str, Tensor], buffers: dict[str,
 def _same(a: Tensor, b: Tensor) -> bool:
     """Whether two parameters are the same memory, and both wait for gradients or neither does."""
     return a.data_ptr() == b.data_ptr() and a.requires_grad == b.requires_grad
-
-
-@contextmanager
-def _plain_attention() -> Iterator[None]:
-    # The fast path of attention layers is for inference: it has no derivatives, and other rounding.
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-
-
-@contextmanager
-def _plain_recurrence(module: nn.Module) -> Iterator[None]:
-    # The fused float32 LSTM of oneDNN has neither forward-mode derivatives nor cells that can be told apart.
-    enabled = torch._C._get_mkldnn_enabled()
-    handles = []
-    for child in module.modules():
-        if isinstance(child, nn.LSTM):
-            handles += [
-                child.register_forward_pre_hook(lambda *_: torch._C._set_mkldnn_enabled(False)),
-                child.register_forward_hook(
-                    lambda *_: torch._C._set_mkldnn_enabled(enabled), always_call=True
-                ),
-            ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextmanager
-def _modes(module: nn.Module, modes: dict[str, bool]) -> Iterator[None]:
-    changed = [
-        (child, child.training)
-        for name, child in module.named_modules()
-        if modes.get(name, child.training) != child.training
-    ]
-    for child, training in changed:
-        child.training = not training
-    try:
-        yield
-    finally:
-        for child, training in changed:
-            child.training = training

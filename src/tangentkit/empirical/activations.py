@@ -226,7 +226,7 @@ def watch(
 
     def look() -> None:
         # Some models differentiate themselves; what is kept of them hangs on no graph.
-        with torch.enable_grad(), watching(modules, torch.no_grad()(keep)):
+        with torch.inference_mode(False), torch.enable_grad(), watching(modules, torch.no_grad()(keep)):
             function.forward(function.module, copied(x))
 
     # Hooks must not see the runs of other threads.

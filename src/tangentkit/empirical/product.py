@@ -43,7 +43,7 @@ def kernel_product(function: ModelFunction, x: Batch, v: Tensor) -> Tensor:
             ):  # fused attention knows neither forward mode nor second derivatives
                 found = torch.cat([route(function, take(x, piece), tangent) for piece in pieces])
         except Exception:
-            continue  # an operation without such a derivative, however it says so: backward passes have shown it sound
+            continue  # an operation without such a derivative, however it says so: backward passes show it sound
         # vᵀ K v = |Jᵀ v|²: forward and backward mode must mean the same J.
         gap = abs(float((found.double() * cotangents.double()).sum()) - expected)
         if not gap > 1e4 * torch.finfo(function.dtype).eps * expected:
