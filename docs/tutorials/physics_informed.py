@@ -2,8 +2,8 @@
 
 A network u(x) is to solve u'' = f with u = 0 at both ends. Its loss has two terms, the residual u'' - f at inner
 points and the value u at the ends, and both are trained at once. How fast each error falls is in the tangent kernel
-of the terms: in gradient descent, errors e move by de/dt = -K W e, W being the weights of the points in the loss (Wang,
-Yu and Perdikaris 2020, arXiv 2007.14527).
+of the terms: in gradient descent, errors e move by de/dt = -K W e, W being the weights of the points in the loss
+(Wang, Yu and Perdikaris 2020, arXiv 2007.14527).
 
 Run with `python docs/tutorials/physics_informed.py [figure.png]`; it takes some seconds and needs no download.
 """

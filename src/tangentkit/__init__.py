@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from tangentkit.machines import max_learning_rate as max_learning_rate
     from tangentkit.nn import ntk_parameterize as ntk_parameterize
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
+    from tangentkit.surrogate import neighbors as neighbors
 
 _ROOMS = ("compute", "data", "infinite", "linalg", "linearized", "machines", "models", "nn", "reference")
 _HOMES = {
@@ -78,6 +79,7 @@ _HOMES = {
     "max_learning_rate": "machines",
     "ntk_parameterize": "nn",
     "SketchedTangentKernel": "sketch",
+    "neighbors": "surrogate",
 }
 """Public name -> the room it lives in."""
 

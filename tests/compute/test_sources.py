@@ -7,7 +7,7 @@ import zarr
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
-from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 import tangentkit as tk
 from compute.toy_kernels import Gaussian, Linear
@@ -142,9 +142,23 @@ def test_what_is_no_data_is_refused(bad):
         as_source(bad)
 
 
-def test_labels_that_come_along_are_told_how_to_leave(tmp_path):
-    kernel = tk.TangentKernel(nn.Linear(3, 2).double())
-    with pytest.raises(InputError, match=r"float64 \(n, 3\), int64 \(n\).*inputs=lambda batch: batch\[0\]"):
+def test_targets_that_come_along_are_left_where_the_kernel_takes_one_input(tmp_path):
+    kernel, labeled = tk.TangentKernel(nn.Linear(3, 2).double()), TensorDataset(numbers(), torch.arange(9))
+    expected = kernel(numbers())
+    for data in (labeled, DataLoader(labeled, batch_size=4)):
+        torch.testing.assert_close(gram(kernel, data, store=tmp_path / "k", tile=4).dense(), expected)
+        torch.testing.assert_close(kernel(data), expected)
+        torch.testing.assert_close(gram(kernel, data, data).dense(), expected)
+    # Two inputs are no targets.
+    pairs, two = TensorDataset(numbers(), numbers().flip(0)), tk.TangentKernel(nn.Bilinear(3, 3, 2).double())
+    torch.testing.assert_close(gram(two, pairs).dense(), two((numbers(), numbers().flip(0))))
+
+
+def test_pairs_of_which_no_part_will_do_are_refused_with_all_parts(tmp_path):
+    kernel = tk.TangentKernel(nn.Linear(5, 2).double())
+    with pytest.raises(
+        InputError, match=r"Linear 'model' .*float64 \(2, 3\)|got \[float64 \(1, 3\), int64 \(1,\)\]"
+    ):
         gram(kernel, TensorDataset(numbers(), torch.arange(9)), store=tmp_path / "k")
     assert not (tmp_path / "k").exists()
 
@@ -178,10 +192,32 @@ def test_a_stream_is_refused():
         Samples(Stream())
 
 
-def test_data_of_the_registry_point_to_their_inputs():
+def test_labeled_data_are_their_inputs():
     data = tk.data.load("fashion-mini", "train", limit=10)
-    with pytest.raises(InputError, match=r"\.inputs"):
-        as_source(data)
+    kernel = tk.ConjugateKernel(nn.Sequential(nn.Flatten(), nn.Linear(data.inputs[0].numel(), 2)))
+    assert torch.equal(kernel(data), kernel(data.inputs))
+    torch.testing.assert_close(gram(kernel, data).dense(), kernel(data.inputs))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"shuffle": True}, r"an order of its own \(RandomSampler\). Try: loader.dataset"),
+        ({"batch_size": 4, "drop_last": True}, "drop_last"),
+        ({"batch_size": None}, "batches of its own making"),
+    ],
+)
+def test_loaders_with_another_order_than_their_data_set_are_refused(options, message):
+    loader = DataLoader(TensorDataset(numbers()), **options)
+    with pytest.raises(InputError, match=message):
+        gram(Linear(), loader)
+    with pytest.raises(InputError, match=message):
+        tk.TangentKernel(nn.Linear(3, 2).double())(loader)
+
+
+def test_a_loader_collates_as_it_does():
+    loader = DataLoader(Plain(numbers()), batch_size=4, collate_fn=lambda rows: torch.stack(rows) * 2)
+    torch.testing.assert_close(gram(Linear(), loader).dense(), 4 * Linear()(numbers()))
 
 
 @given(st.permutations(range(6)))

@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.nn.utils.rnn import pack_padded_sequence
 from torch.utils.data import DataLoader, TensorDataset
 
 from tangentkit.core import InputError, as_batch, batch_size
@@ -72,7 +73,51 @@ def test_batches_of_other_structure_are_refused(other):
         check_same_structure(torch.ones(5, 2), other)
 
 
-@pytest.mark.parametrize("wrap", [lambda d: d, DataLoader], ids=["data set", "loader"])
-def test_data_sets_are_for_gram(wrap):
-    with pytest.raises(InputError, match=r"Try: tk\.gram"):
-        as_batch(wrap(TensorDataset(torch.zeros(3, 2))))
+@pytest.mark.parametrize(
+    "wrap", [lambda d: d, lambda d: DataLoader(d, batch_size=2)], ids=["data set", "loader"]
+)
+def test_data_sets_are_all_their_samples(wrap):
+    x = torch.arange(10.0).reshape(5, 2)
+    (found,) = as_batch(wrap(TensorDataset(x)))
+    assert torch.equal(found, x)
+
+
+class Labeled:
+    """Data that know their inputs, as those of tangentkit.data do."""
+
+    def __init__(self, inputs):
+        self.inputs, self.targets = inputs, None
+
+
+def test_of_labeled_data_the_inputs_are_the_batch():
+    x = torch.ones(3, 2)
+    assert as_batch(Labeled(x)) is x
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ("hello", 'got str. Try: tokenizer.*return_tensors="pt"'),
+        (["hello", "world"], "got list of str. Try: tokenizer"),
+        (Labeled(["hello", "world"]), "got Labeled. Try: tokenizer"),
+        ([[0.0, 1.0], [2.0, 3.0]], r"got list of list. Try: torch.tensor"),
+        ({"input_ids": [[1, 2], [3, 4]]}, 'Try: .*return_tensors="pt"'),
+        ([torch.ones(3), torch.ones(4)], r"lengths \['3', '4'\].*Try: .*pad_sequence"),
+        (torch.eye(3).to_sparse(), r"sparse inputs: .*got torch.sparse_coo \(3, 3\). Try: x.to_dense\(\)"),
+        (
+            pack_padded_sequence(torch.ones(2, 3, 1), torch.tensor([3, 1]), batch_first=True),
+            "a packed sequence has no axis of samples: expected padded.*lengths - 1",
+        ),
+    ],
+    ids=str,
+)
+def test_what_is_no_batch_is_told_how_to_become_one(data, message):
+    with pytest.raises(InputError, match=message):
+        as_batch(data)
+
+
+def test_images_are_told_how_to_become_a_batch():
+    image = pytest.importorskip("PIL.Image").new("RGB", (4, 4))
+    for data in (image, [image, image]):
+        with pytest.raises(InputError, match=r"Image. Try: .*to_tensor"):
+            as_batch(data)

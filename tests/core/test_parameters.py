@@ -40,3 +40,27 @@ def test_an_empty_selection_is_refused(params):
 def test_one_string_is_refused():
     with pytest.raises(InputError, match=r"params=\['encoder.weight'\]"):
         select_parameters(Tied(), "encoder.weight")
+
+
+def test_patterns_select_all_names_that_fit_in_the_order_of_the_module():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2), nn.Linear(2, 2))
+    assert list(select_parameters(model, ["[12].weight", "0.*"])) == [
+        "0.weight",
+        "0.bias",
+        "1.weight",
+        "2.weight",
+    ]
+    assert list(select_parameters(Tied(), ["dec*"])) == ["encoder.weight", "decoder.bias"]
+    with pytest.raises(UnknownNameError, match=r"unknown parameter '3\.\*'"):
+        select_parameters(model, ["0.*", "3.*"])
+
+
+@pytest.mark.parametrize("given", [lambda m: list(m.parameters()), lambda m: m.parameters()])
+def test_parameters_in_the_place_of_their_names_are_told_their_names(given):
+    model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
+    with pytest.raises(
+        InputError, match=r"a list of Parameter. Try: params=\['0.weight', '0.bias', '1.weight', ...\]"
+    ):
+        select_parameters(model, given(model))
+    with pytest.raises(InputError, match=r"params are no names.*a list of tuple"):
+        select_parameters(model, model.named_parameters())

@@ -9,10 +9,11 @@ from torch.nn import functional as F
 
 from cases import CASES, Formula, gap
 from tangentkit import reference
-from tangentkit.core import BudgetError, ModelError
+from tangentkit.core import BudgetError, InputError, ModelError
 from tangentkit.core.batches import take
 from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
 from tangentkit.empirical.activations import TOGETHER
+from tangentkit.empirical.features import LeftOutWarning
 
 
 def seen(model, layers, x, *, inputs=False, forward=None):
@@ -262,7 +263,7 @@ def test_hooks_are_removed_and_the_snapshot_stays(kind):
             p.mul_(2)
     assert torch.equal(kernel(X), before)
     broken = kind(model, forward=lambda m, x: m(x)[:, 7])
-    with pytest.raises(IndexError):
+    with pytest.raises(InputError, match="index 7 is out of bounds"):
         broken(X)
     assert not any(child._forward_hooks for child in model.modules())
 
@@ -342,3 +343,52 @@ def test_scripted_layers_are_refused():
     model = Formula(lambda m, x: m.a(x), a=torch.jit.trace(nn.Linear(4, 2), torch.zeros(1, 4)))
     with pytest.raises(ModelError, match="layer 'a' is scripted: expected a module that can be watched"):
         EmbeddingKernel(model, ["a"])(X.float())
+
+
+class Positions(nn.Module):
+    """Tokens with embeddings of positions, which no sample has a part in."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(9, 3), nn.Embedding(5, 3)
+        self.mixed, self.first = nn.GRU(3, 4), nn.Linear(4, 2)
+
+    def forward(self, ids):
+        h = self.tokens(ids) + self.places(torch.arange(ids.shape[1]))
+        return self.first(self.mixed(h.transpose(0, 1))[0][-1])
+
+
+def test_layers_without_samples_first_are_left_out_by_default_and_named():
+    model, x = Positions().double(), torch.randint(9, (6, 5))
+    kernel = EmbeddingKernel(model)
+    with pytest.warns(
+        LeftOutWarning, match=r"2 layer\(s\) without the samples first are left out: 'places', 'mixed'"
+    ):
+        found = kernel(x)
+    assert torch.equal(found, EmbeddingKernel(model, ["tokens", "first"])(x))
+    assert torch.equal(kernel(x, x[:2]), found[:, :2])  # and says it once
+    with pytest.raises(ModelError, match="layer 'places' does not have the samples first"):
+        EmbeddingKernel(model, ["tokens", "places"])(x)
+
+
+class Masked(nn.Module):
+    """A layer whose output is no number."""
+
+    def forward(self, h):
+        return h > 0
+
+
+def test_layers_without_numbers_are_left_out_by_default():
+    class Gated(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.up, self.mask, self.down = nn.Linear(4, 5), Masked(), nn.Linear(5, 2)
+
+        def forward(self, x):
+            h = self.up(x)
+            return self.down(h * self.mask(h))
+
+    model = Gated().double()
+    with pytest.warns(LeftOutWarning, match="'mask'"):
+        found = EmbeddingKernel(model)(X)
+    assert torch.equal(found, EmbeddingKernel(model, ["up", "down"])(X))

@@ -2,11 +2,15 @@
 
 import pytest
 import torch
+from torch.utils.data import Dataset
 
 from cases import TOLERANCE, gap, kernel_of_jacobians
 from tangentkit import reference
-from tangentkit.core import ModelError
-from tangentkit.empirical import TangentKernel
+from tangentkit.compute import gram
+from tangentkit.core import InputError, ModelError
+from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
+from tangentkit.empirical.features import LeftOutWarning
+from tangentkit.sketch import SketchedTangentKernel
 
 transformers = pytest.importorskip(
     "transformers", reason="transformers is not installed: pip install tangentkit[hf]"
@@ -110,11 +114,55 @@ def test_most_parameters_have_rules(name):
     assert sum(row.share for row in rows if row.route.startswith("fallback")) < 0.05
 
 
-def test_without_forward_the_hint_names_it():
+class Encoded(Dataset):
+    """A data set of tokenized sentences, with labels, as `datasets` gives them."""
+
+    def __init__(self, encoded):
+        self.encoded = encoded
+
+    def __len__(self):
+        return len(self.encoded["input_ids"])
+
+    def __getitem__(self, i):
+        return {name: part[i].tolist() for name, part in self.encoded.items()} | {"labels": i % 3}
+
+
+def test_classifiers_work_as_they_are():
+    model, x = bert("sdpa").eval(), transformers.BatchEncoding(batch(6, 1))
+    expected = TangentKernel(model, forward=logits)(x)
+    kernel = TangentKernel(model)
+    assert torch.equal(kernel(x), expected)
+    assert torch.equal(kernel(Encoded(x)), expected)
+    torch.testing.assert_close(gram(kernel, Encoded(x)).dense(), expected)
+    assert torch.equal(reference.jacobian(model, x), reference.jacobian(model, x, forward=logits))
+    sketched = SketchedTangentKernel(model, dim=64)
+    assert torch.equal(sketched(x), SketchedTangentKernel(model, dim=64, forward=logits)(x))
+    assert torch.equal(ConjugateKernel(model)(x), ConjugateKernel(model, forward=logits)(x))
+    with pytest.warns(LeftOutWarning, match="'bert.embeddings.position_embeddings'"):
+        found = EmbeddingKernel(model)(x)
+    assert found.shape == (6, 6)
+
+
+def test_labels_beside_the_inputs_do_not_matter():
+    model, x = bert("sdpa").eval(), batch(6, 1)
+    labeled = x | {"labels": torch.arange(6) % 3}
+    for kind in (TangentKernel, ConjugateKernel):
+        torch.testing.assert_close(kind(model)(labeled), kind(model)(x))
+
+
+def test_without_a_head_the_hint_names_the_hidden_state():
+    with pytest.raises(ModelError, match=r"not a tensor.*Try: forward=.*last_hidden_state"):
+        TangentKernel(bert("eager").eval().bert)(batch(3, 1))
+
+
+def test_tokens_beyond_the_vocabulary_are_named():
+    x = batch(6, 1)
+    x["input_ids"][4, 2] = VOCABULARY + 3
     with pytest.raises(
-        ModelError, match=r"not a tensor.*Try: forward=lambda model, batch: model\(\*\*batch\).logits"
+        InputError,
+        match=r"'bert.embeddings.word_embeddings' does not take .*expected integers from 0 to 19, got .*23",
     ):
-        TangentKernel(bert("eager").eval())(batch(3, 1))
+        TangentKernel(bert("eager").eval())(x)
 
 
 def test_tied_embeddings_count_once():

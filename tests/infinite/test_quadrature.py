@@ -1,6 +1,7 @@
 """Duals by quadrature: against closed forms, against another rule, and their own statements of error."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -209,6 +210,28 @@ def test_a_table_that_misses_its_aim_warns(monkeypatch):
     with pytest.warns(UserWarning, match=r"the dual of elu\(alpha=0.7\) has an estimated relative error"):
         dual_of(F.elu, alpha=0.7)(xx, xy, yy)
     pointwise._table.cache_clear()
+
+
+@pytest.mark.parametrize("name", ["tanh", "sigmoid"])
+@pytest.mark.parametrize(
+    ("std", "entries"), [(1e2, 6), (1e3, 6), (1e4, 6), (1e5, 6), (1e6, 6), (1e4, 20 * 20)]
+)
+def test_steep_functions_are_right_or_warn(name, entries, std):
+    # E[φ'(u) φ'(v)] -> (∫ φ')² p(0, 0) as the function becomes a step, with corrections of order 1 / std² sin² θ.
+    jump = {"tanh": 2.0, "sigmoid": 1.0}[name]
+    theta = torch.linspace(0.8, 2.3, entries, dtype=torch.float64).reshape(-1, 1 if entries < 20 else 20)
+    xx, yy = torch.full_like(theta[:, :1], std**2), torch.full_like(theta[:1], std**2)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        pointwise._table.cache_clear()
+        slope = dual_of(name).derivative(xx, torch.cos(theta) * std**2, yy)
+        diag = dual_of(name).derivative_diag(xx[0])
+    limit = jump**2 / (2 * math.pi * std**2 * torch.sin(theta))
+    error = float((slope / limit - 1).abs().max())
+    assert error <= 10 / std**2 + 2e-4 or any("estimated relative error" in str(w.message) for w in told)
+    square = {"tanh": 4 / 3, "sigmoid": 1 / 6}[name]  # ∫ φ'²
+    torch.testing.assert_close(diag, torch.full_like(diag, square / (math.sqrt(2 * math.pi) * std)),
+                               rtol=5 / std**2 + 1e-12, atol=0)  # fmt: skip
 
 
 # gradients ---------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from torch import Tensor
 from tangentkit.compute.files import as_folder
 from tangentkit.compute.kernel import Kernel, Row
 from tangentkit.compute.layout import GRAM, Layout, make_layout
-from tangentkit.compute.sources import Source, as_source
+from tangentkit.compute.sources import Source, sources_of
 from tangentkit.compute.store import is_store, read_manifest
 from tangentkit.compute.terms import Range, Term, as_term
 from tangentkit.compute.tiles import Index
@@ -69,7 +69,7 @@ def gram_cost(
         >>> cost.tiles, cost.seconds > 0
         (55, True)
     """
-    sources = {"x": as_source(x)} | ({} if y is None else {"y": as_source(y)})
+    sources = sources_of(kernel, x, y)
     begun = None if store is None or not is_store(as_folder(store)) else read_manifest(as_folder(store))
     layout = make_layout(kernel, sources, begun.identity["tile"] if begun and tile is None else tile)
     there = {} if begun is None else begun.arrays

@@ -15,16 +15,17 @@ from tangentkit.compute.held import Held
 from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.layout import GRAM, Layout, make_layout
 from tangentkit.compute.progress import Progress, shown
-from tangentkit.compute.sources import Source, as_source, identify_samples, range_digests
+from tangentkit.compute.sources import Source, identify_samples, range_digests, sources_of
 from tangentkit.compute.store import Store, create, expect, is_store, read_manifest
 from tangentkit.compute.stored import StoredOperator
 from tangentkit.compute.work import Shelf, Side, Work
-from tangentkit.core.errors import BudgetError, InputError
+from tangentkit.core.errors import BudgetError, InputError, briefly
 from tangentkit.core.memory import format_bytes, memory_budget
 from tangentkit.linalg.matrices import DenseOperator
 from tangentkit.linalg.operator import Operator
 
 
+@briefly
 def gram(
     kernel: Kernel,
     x: Any,
@@ -47,7 +48,8 @@ def gram(
 
     Args:
         kernel: any kernel.
-        x: a tensor, a pytree of tensors, or a data set that is read by ranges (see `Samples`).
+        x: a tensor, a pytree of tensors, or a data set that is read by ranges (see `Samples`). Of a data set of pairs
+            (input, target) the inputs are taken where the kernel refuses the pairs.
         y: likewise; None for the symmetric matrix.
         store: a folder, new or of the same matrix; None keeps the matrix in memory.
         engine: `Serial()` by default, `Threads(n)` or `Dask(...)`.
@@ -73,7 +75,7 @@ def gram(
     """
     engine = Serial() if engine is None else engine
     _check_kinds(kernel, engine)
-    sources = {"x": as_source(x)} | ({} if y is None else {"y": as_source(y)})
+    sources = sources_of(kernel, x, y)
     if store is None:
         if (
             tile is None

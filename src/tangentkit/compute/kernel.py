@@ -1,19 +1,43 @@
 """What a kernel is: a function of two batches that gives a matrix, and how kernels compose."""
 
 import abc
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from inspect import isfunction
+from types import NoneType
+from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import torch
 from torch import Tensor
 
 from tangentkit.compute.identity import Plain, identify
 from tangentkit.core.batches import Batch
-from tangentkit.core.errors import InputError, NumericalError
+from tangentkit.core.errors import InputError, NumericalError, TangentkitError, briefly
 
+P = ParamSpec("P")
+T = TypeVar("T")
 Row = Callable[..., Tensor]
 """A row of tiles: y -> k(x, y), and without y the symmetric k(x, x)."""
+
+
+def explaining(method: Callable[P, T]) -> Callable[P, T]:
+    """A method of kernels whose errors say what to do next, and come without the frames of what went on inside."""
+
+    @functools.wraps(method)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(*args, **kwargs)
+        except TangentkitError:
+            raise
+        except Exception as error:
+            kernel, *data = args
+            found = kernel._refusal(error, *data)  # pyright: ignore[reportAttributeAccessIssue]
+            if found is None:
+                raise
+        raise found
+
+    return briefly(call)
 
 
 class Kernel(abc.ABC):
@@ -23,6 +47,12 @@ class Kernel(abc.ABC):
     `k1 + k2`, `2.0 * k`, `k.normalized()`, `k.to(torch.float64)`. They are immutable, so copies are the kernel
     itself.
     """
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for name, method in list(vars(cls).items()):
+            if isfunction(method) and (name == "__call__" or not name.startswith("_")):
+                setattr(cls, name, explaining(method))
 
     @abc.abstractmethod
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
@@ -66,6 +96,19 @@ class Kernel(abc.ABC):
         """The kernel with its values in another dtype; the computation itself stays in the model's."""
         return CastKernel(self, dtype)
 
+    def __repr__(self) -> str:
+        shown = {
+            name: value
+            for name, value in vars(self).items()
+            if not name.startswith("_")
+            and isinstance(value, (str, int, float, torch.dtype, NoneType, Kernel))
+        }
+        return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def _refusal(self, error: Exception, *data: Any) -> TangentkitError | None:  # noqa: ARG002
+        """The error that says why a method could not do with its arguments, if that is known."""
+        return None
+
     def __add__(self, other: "Kernel") -> "SumKernel":
         return SumKernel(self, other) if isinstance(other, Kernel) else NotImplemented
 
@@ -98,6 +141,9 @@ class SumKernel(Kernel):
     left: Kernel
     right: Kernel
 
+    def __repr__(self) -> str:
+        return f"{self.left!r} + {self.right!r}"
+
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """The sum of both."""
         return self.left(x, y) + self.right(x, y)
@@ -118,6 +164,9 @@ class ScaledKernel(Kernel):
         if not 0 <= self.factor < float("inf"):
             raise InputError("bad factor of a kernel", expected="a finite number >= 0", got=self.factor)
 
+    def __repr__(self) -> str:
+        return f"{self.factor:g} * {_operand(self.kernel)}"
+
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """The scaled kernel."""
         return self.kernel(x, y) * self.factor
@@ -134,6 +183,9 @@ class CastKernel(Kernel):
     kernel: Kernel
     dtype: torch.dtype
 
+    def __repr__(self) -> str:
+        return f"{_operand(self.kernel)}.to({self.dtype})"
+
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """The kernel, cast."""
         return self.kernel(x, y).to(self.dtype)
@@ -149,6 +201,9 @@ class NormalizedKernel(Kernel):
 
     kernel: Kernel
 
+    def __repr__(self) -> str:
+        return f"{_operand(self.kernel)}.normalized()"
+
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """The cosine of every pair; the diagonal is 1."""
         k = self.kernel(x, y)
@@ -162,6 +217,11 @@ class NormalizedKernel(Kernel):
     def diag(self, x: Batch) -> Tensor:
         """One for every sample."""
         return torch.ones_like(self.kernel.diag(x))
+
+
+def _operand(kernel: Kernel) -> str:
+    """A kernel as part of a product or before a dot."""
+    return f"({kernel!r})" if isinstance(kernel, (SumKernel, ScaledKernel)) else repr(kernel)
 
 
 def _within(value: Any, memory: int) -> Any:

@@ -12,13 +12,16 @@ from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.sources import Source
 from tangentkit.compute.terms import Fresh, Range, Term, as_term
 from tangentkit.compute.tiles import Index, TileArray
-from tangentkit.core.batches import describe
 from tangentkit.core.errors import InputError
 from tangentkit.core.memory import memory_budget
 from tangentkit.linalg.operator import MAX_SIDE
 
 GRAM = "gram"
 """The array of the matrix itself."""
+
+
+FIRST = Range("x", 0, slice(0, 1))
+"""The first sample."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,10 +61,9 @@ def make_layout(kernel: Kernel, sources: Mapping[str, Source], tile: int | None)
     """
     if tile is not None and (isinstance(tile, bool) or not isinstance(tile, int) or tile < 1):
         raise InputError("bad tile size", expected="a number of samples, at least 1", got=repr(tile))
-    first = Range("x", 0, slice(0, 1))
     term = as_term(kernel)
-    given = Fresh(term, sources["x"].read(first.span))
-    diagonal = _first_look(term, given, first)
+    given = Fresh(term, sources["x"].read(FIRST.span))
+    diagonal = _first_look(kernel, term, given, sources["x"])
     outputs, dtype = len(diagonal), diagonal.dtype
     if dtype not in (torch.float32, torch.float64):
         raise InputError(
@@ -78,7 +80,7 @@ def make_layout(kernel: Kernel, sources: Mapping[str, Source], tile: int | None)
     tile = min(tile, max(sizes.values()))
     arrays = {}
     for name, _ in term.parts():
-        part = given.part(name, first)
+        part = given.part(name, FIRST)
         for side, n in sizes.items():
             key, form = f"{name}-{side}", (part.shape[1], part.dtype)
             arrays[key] = TileArray(Path(key), (n, form[0]), (tile, form[0]), form[1])
@@ -87,23 +89,14 @@ def make_layout(kernel: Kernel, sources: Mapping[str, Source], tile: int | None)
     return Layout("y" not in sources, outputs, tile, dtype, diagonal.device, arrays)
 
 
-def _first_look(term: Term, given: Fresh, first: Range) -> Tensor:
-    """The kernel of the first sample with itself.
-
-    Raises:
-        InputError: the model does not take what the data set gives.
-    """
+def _first_look(kernel: Kernel, term: Term, given: Fresh, source: Source) -> Tensor:
+    """The kernel of the first sample with itself."""
     try:
-        return term.diagonal(given, first)
-    except TypeError as error:
-        if not isinstance(given.batch, (list, tuple)):
-            raise
-        raise InputError(
-            "the model does not take such samples",
-            expected="as many inputs as a sample has parts",
-            got=f"{describe(given.batch)}: {error}",
-            hint="where labels come along: tangentkit.compute.Samples(data, inputs=lambda batch: batch[0])",
-        ) from error
+        return term.diagonal(given, FIRST)
+    except Exception:
+        # One sample hides a missing axis, and its shape is not the user's: more are refused with better words.
+        kernel.diag(source.read(slice(0, min(len(source), 2) if source.lazy else len(source))))
+        raise
 
 
 def tile_indices(rows: int, cols: int, *, symmetric: bool) -> list[Index]:

@@ -8,10 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
-from torch.utils.data import Dataset, IterableDataset, default_collate
 
+from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch, as_batch, batch_size, describe, take, tensors
+from tangentkit.core.data_sets import is_data_set, number_of_samples, read_samples
 from tangentkit.core.errors import DataError, InputError
 from tangentkit.linalg.spans import spans
 
@@ -67,8 +67,8 @@ class Samples:
 
     Args:
         dataset: a map-style `Dataset` of torch or of Hugging Face (read one by one, or by `__getitems__`, and
-            collated; lists of numbers are tensors), or anything with a length whose slices `dataset[a:b]` are
-            batches: memory-mapped, zarr or HDF5 arrays.
+            collated; lists of numbers are tensors), a `DataLoader` of one that does not shuffle, or anything with a
+            length whose slices `dataset[a:b]` are batches: memory-mapped, zarr or HDF5 arrays.
         inputs: batch -> the part of it that is the model's input, such as `lambda batch: batch[0]`; sentences
             become numbers here, all padded to one length.
 
@@ -85,14 +85,17 @@ class Samples:
     lazy = True
 
     def __init__(self, dataset: Any, *, inputs: Callable[[Any], Batch] | None = None):
-        if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__getitem__"):
+        if is_data_set(dataset):
+            self._length = number_of_samples(dataset)
+        elif hasattr(dataset, "__getitem__"):
+            # Arrays of zarr have a shape, but no length.
+            self._length = len(dataset) if hasattr(dataset, "__len__") else int(dataset.shape[0])
+        else:
             raise InputError(
                 "samples cannot be read by ranges",
                 expected="a length, and samples by index",
                 got=type(dataset).__name__,
             )
-        # Arrays of zarr have a shape, but no length.
-        self._length = len(dataset) if hasattr(dataset, "__len__") else int(dataset.shape[0])
         if self._length < 1:
             raise InputError("empty data set", expected="at least one sample", got="none")
         self.dataset, self.inputs = dataset, inputs
@@ -113,12 +116,7 @@ class Samples:
             InputError: samples of different forms cannot be one batch.
         """
         rows = list(range(span.start, span.stop))
-        if hasattr(self.dataset, "__getitems__"):
-            raw = _collated(self.dataset.__getitems__(rows), span)
-        elif isinstance(self.dataset, Dataset):
-            raw = _collated([self.dataset[i] for i in rows], span)
-        else:
-            raw = self.dataset[span]
+        raw = read_samples(self.dataset, rows) if is_data_set(self.dataset) else self.dataset[span]
         batch = as_batch(raw if self.inputs is None else self.inputs(raw))
         if batch_size(batch) != len(rows):
             raise DataError(
@@ -133,32 +131,6 @@ class Samples:
         return self._remembered
 
 
-def _collated(rows: list, span: slice) -> Any:
-    """One batch of samples; a list of numbers in a sample is a tensor, where torch would take it apart."""
-    try:
-        return default_collate([pytree.tree_map(_as_tensor, row, is_leaf=_is_numbers) for row in rows])
-    except (RuntimeError, TypeError, KeyError) as error:
-        raise InputError(
-            f"samples {span.start} to {span.stop - 1} cannot be one batch",
-            expected="samples of one form: the same parts, of the same shapes and dtypes",
-            got=str(error).strip().partition("\n")[0],
-            hint="pad all samples of the data set to one length",
-        ) from error
-
-
-def _is_numbers(value: Any) -> bool:
-    if not isinstance(value, list) or not value or isinstance(value[0], (Tensor, np.ndarray)):
-        return False
-    try:
-        return np.asarray(value).dtype.kind in "biuf"
-    except ValueError:  # lists of several lengths
-        return False
-
-
-def _as_tensor(value: Any) -> Any:
-    return torch.tensor(value) if isinstance(value, list) else value
-
-
 def as_source(x: Any) -> Source:
     """The source that a batch or a data set is.
 
@@ -171,6 +143,10 @@ def as_source(x: Any) -> Source:
     """
     if isinstance(x, (InMemory, Samples)):
         return x
+    if is_data_set(x):
+        return Samples(x)
+    if hasattr(x, "inputs") and hasattr(x, "targets"):
+        return InMemory(as_batch(x))
     if isinstance(x, (Tensor, Mapping, list, tuple)) or (
         isinstance(x, np.ndarray) and not isinstance(x, np.memmap)
     ):
@@ -178,13 +154,43 @@ def as_source(x: Any) -> Source:
     sized = hasattr(x, "__len__") or hasattr(x, "shape")
     if sized and hasattr(x, "__getitem__") and not isinstance(x, (str, bytes)):
         return Samples(x)
-    hint = "pass its .inputs" if hasattr(x, "inputs") else None
     raise InputError(
         "bad samples",
         expected="a tensor, a pytree of tensors, or a data set with a length and samples by index",
         got=type(x).__name__,
-        hint=hint,
     )
+
+
+def sources_of(kernel: Kernel, x: Any, y: Any = None) -> dict[str, Source]:
+    """The samples of both sides, "x" and unless it is None "y", as the kernel takes them.
+
+    Of a data set of pairs (input, target) the inputs are taken where the kernel refuses the pairs.
+    """
+    given = {"x": x} | ({} if y is None else {"y": y})
+    return {side: _as_taken(kernel, as_source(data)) for side, data in given.items()}
+
+
+def _as_taken(kernel: Kernel, source: Source) -> Source:
+    if not isinstance(source, Samples) or source.inputs is not None:
+        return source
+    first = source.read(slice(0, 1))
+    if not isinstance(first, (tuple, list)) or len(first) != 2:
+        return source
+    try:
+        kernel.diag(first)
+    except Exception as refusal:
+        inputs = Samples(source.dataset, inputs=first_part)
+        try:
+            kernel.diag(inputs.read(slice(0, 1)))
+        except Exception:
+            raise refusal from None
+        return inputs
+    return source
+
+
+def first_part(batch: Any) -> Any:
+    """The inputs of pairs (input, target)."""
+    return batch[0]
 
 
 def identify_samples(source: Source) -> dict[str, Any]:

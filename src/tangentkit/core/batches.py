@@ -1,18 +1,20 @@
 """Batches: any pytree of tensors whose first axis counts the samples.
 
 A batch is a tensor, or dicts, lists and tuples of tensors, all of one length. Leaves that are not tensors
-(None, flags, strings) are constants and travel along unchanged.
+(None, flags, strings) are constants and travel along unchanged. Data sets and loaders are batches too: all their
+samples, in order.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
 from torch.utils import _pytree as pytree
-from torch.utils.data import DataLoader, Dataset
 
+from tangentkit.core.data_sets import is_data_set, number_of_samples, read_samples
 from tangentkit.core.errors import InputError
 
 Batch = Any
@@ -22,20 +24,24 @@ Batch = Any
 def as_batch(data: Batch) -> Batch:
     """The data with arrays made tensors and every mapping a dict, checked to be a batch.
 
+    All samples of a data set or loader are read; of labeled data (`tangentkit.data`) the inputs are taken.
+
     Raises:
-        InputError: there is no tensor, the batch is empty, or the first axes differ in length.
+        InputError: there is no tensor, the batch is empty, the first axes differ in length, or tensors are not dense.
     """
-    batch = _normalize(data)
-    lengths = {leaf.shape[0] if leaf.ndim else None for leaf in tensors(batch)}
-    if not lengths:
+    given = _read(data)
+    batch = _normalize(given)
+    leaves = tensors(batch)
+    if not leaves:
         raise InputError(
             "not a batch",
             expected="a tensor or a pytree of tensors",
-            got=type(data).__name__,
-            hint="tk.gram(kernel, dataset) reads a data set piece by piece; of a loader take its `.dataset`"
-            if isinstance(data, Dataset | DataLoader)
-            else None,
+            got=_kind(data),
+            hint=_way_to_tensors(given),
         )
+    for leaf in leaves:
+        _check_dense(leaf)
+    lengths = {leaf.shape[0] if leaf.ndim else None for leaf in leaves}
     if None in lengths:
         raise InputError(
             "not a batch",
@@ -45,7 +51,12 @@ def as_batch(data: Batch) -> Batch:
         )
     if len(lengths) > 1:
         raise InputError(
-            "not a batch", expected="one length of the first axis", got=f"lengths {sorted(map(str, lengths))}"
+            "not a batch",
+            expected="one length of the first axis",
+            got=f"lengths {sorted(map(str, lengths))} in {shapes(batch)}",
+            hint="torch.nn.utils.rnn.pad_sequence(samples, batch_first=True), if it is a list of samples"
+            if isinstance(batch, list)
+            else None,
         )
     if lengths == {0}:
         raise InputError("empty batch", expected="at least one sample", got="none")
@@ -119,21 +130,90 @@ def describe(batch: Batch) -> str:
         >>> describe({"x": torch.zeros(5, 2)})
         "{'x': float32 (n, 2)}"
     """
+    return _in_words(batch, lambda leaf: f"({', '.join(['n', *map(str, leaf.shape[1:])])})")
 
+
+def shapes(batch: Batch) -> str:
+    """The tensors of a batch in words, with all their sizes.
+
+    Example:
+        >>> shapes({"x": torch.zeros(5, 2)})
+        "{'x': float32 (5, 2)}"
+    """
+    return _in_words(batch, lambda leaf: str(tuple(leaf.shape)))
+
+
+def _in_words(batch: Batch, sizes: Callable[[Tensor], str]) -> str:
     class Words(str):
         __repr__ = str.__str__
 
     def words(leaf: object) -> object:
         if not isinstance(leaf, Tensor):
             return leaf
-        return Words(
-            f"{str(leaf.dtype).removeprefix('torch.')} ({', '.join(['n', *map(str, leaf.shape[1:])])})"
-        )
+        return Words(f"{str(leaf.dtype).removeprefix('torch.')} {sizes(leaf)}")
 
     return str(pytree.tree_map(words, batch))
 
 
+def _read(data: Any) -> Any:
+    """The samples of a data set or loader, the inputs of labeled data; anything else as it is."""
+    if is_data_set(data):
+        return read_samples(data, range(number_of_samples(data)))
+    if isinstance(data, (Tensor, Mapping, list, tuple, np.ndarray)):
+        return data
+    return data.inputs if hasattr(data, "inputs") and hasattr(data, "targets") else data
+
+
+def _check_dense(leaf: Tensor) -> None:
+    if leaf.is_nested:
+        raise InputError(
+            "nested inputs",
+            expected="dense tensors, all samples of one length",
+            got="a nested tensor",
+            hint="torch.nested.to_padded_tensor(x, 0.0), and a mask of what counts",
+        )
+    if leaf.layout != torch.strided:
+        raise InputError(
+            "sparse inputs",
+            expected="dense tensors",
+            got=f"{leaf.layout} {tuple(leaf.shape)}",
+            hint="x.to_dense()",
+        )
+
+
+def _kind(data: Any) -> str:
+    """What a user calls it: the class, and of what."""
+    name = type(data).__name__
+    if isinstance(data, (list, tuple)) and data:
+        return f"{name} of {type(data[0]).__name__}"
+    return name
+
+
+def _way_to_tensors(data: Any) -> str | None:
+    """What makes tensors of data that are none."""
+    leaves = pytree.tree_leaves(data)
+    first = leaves[0] if leaves else None
+    if isinstance(first, str):
+        return 'tokenizer(sentences, padding=True, return_tensors="pt") makes a batch of sentences'
+    if isinstance(first, (bool, int, float)):
+        return 'torch.tensor(numbers), or return_tensors="pt" of a tokenizer'
+    if type(first).__module__.partition(".")[0] == "PIL":
+        return (
+            "torch.stack([torchvision.transforms.functional.to_tensor(image) for image in images]), "
+            "as the images of training were prepared"
+        )
+    return None
+
+
 def _normalize(data: Batch) -> Batch:
+    if isinstance(data, PackedSequence):
+        raise InputError(
+            "a packed sequence has no axis of samples",
+            expected="padded sequences (n, t, ...) and their lengths (n,)",
+            got="PackedSequence",
+            hint="kernel({'x': padded, 'lengths': lengths}) with a forward= that packs them; or, one-directional and "
+            "many times faster, that runs the padded ones and takes output[torch.arange(n), lengths - 1]",
+        )
     if isinstance(data, np.ndarray):
         # torch shares memory with the array: it would warn about one that is read-only, and cannot walk backwards.
         shared = data.flags.writeable and min(data.strides, default=0) >= 0

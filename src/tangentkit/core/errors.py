@@ -1,7 +1,12 @@
 """Errors that say what was expected, what came and what to do next."""
 
 import difflib
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class TangentkitError(Exception):
@@ -73,3 +78,16 @@ class UnknownNameError(TangentkitError, KeyError):
         super().__init__(
             f"unknown {kind} {name!r}", hint=", ".join(map(repr, shown)) + more if shown else None
         )
+
+
+def briefly(function: Callable[P, T]) -> Callable[P, T]:
+    """The function, whose errors of this kind come without the frames of what went on inside: their text says all."""
+
+    @functools.wraps(function)
+    def call(*args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return function(*args, **kwargs)
+        except TangentkitError as error:
+            raise error.with_traceback(None) from None
+
+    return call

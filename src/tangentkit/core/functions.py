@@ -5,20 +5,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import RLock, local
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from tangentkit.core.batches import Batch, copied, tensors
+from tangentkit.core.batches import Batch, copied, shapes, tensors
+from tangentkit.core.calls import call, check_outputs
 from tangentkit.core.copies import CannotCopyError, Place, aliases, named_tensors, private_copy
 from tangentkit.core.errors import InputError, ModelError, NumericalError
-from tangentkit.core.parameters import Selection, select_parameters
+from tangentkit.core.parameters import Selection, count, select_parameters
+from tangentkit.core.portable import portable
 from tangentkit.core.swaps import aliased, in_modes, plain_attention, plain_recurrence
 
 Result = TypeVar("Result")
 Forward = Callable[[nn.Module, Batch], Tensor]
-"""A rule (model, batch) -> (n, c) for models with other inputs or outputs."""
+"""A rule (model, batch) -> (n, c) for models with other inputs or outputs: a tensor, or an output with `.logits`."""
 TURN = RLock()
 """Held while a model runs: parameters and modes of its copy, and flags of torch, are swapped for the time of a call.
 One thread at a time, or the last to put them back would leave them changed."""
@@ -28,14 +30,7 @@ parameters and buffers that the module holds."""
 _NOBODY: tuple[None, dict, dict] = (None, {}, {})
 
 
-def call(module: nn.Module, batch: Batch) -> Tensor:
-    """The module on a batch: a dict gives keyword arguments, a tuple or list positional ones."""
-    if isinstance(batch, dict):
-        return module(**batch)
-    return module(*batch) if isinstance(batch, (tuple, list)) else module(batch)
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ModelFunction:
     """f(params, batch) of shape (n, c), with everything else of the module as it was at the snapshot.
 
@@ -119,6 +114,17 @@ class ModelFunction:
         standing = dict(self.module.named_buffers()) if buffers else {}
         return all(standing.get(name) is b and b._version == 0 for name, b in buffers.items())
 
+    def __repr__(self) -> str:
+        everything = self.params | self.frozen
+        numbers = (
+            f"{count(self.params):,} of {count(everything):,}" if self.frozen else f"{count(self.params):,}"
+        )
+        dtype = str(self.dtype).removeprefix("torch.")
+        return f"{type(self.module).__name__}, {numbers} parameters, {dtype} on {self.device}"
+
+    def __getstate__(self) -> dict[str, Any]:
+        return vars(self) | {"forward": portable(self.forward)}
+
     @property
     def dtype(self) -> torch.dtype:
         """The dtype of the selected parameters."""
@@ -144,7 +150,7 @@ def snapshot(module: nn.Module, *, params: Selection = None, forward: Forward | 
     Args:
         module: in evaluation mode as far as samples would otherwise see each other or chance.
         params: which parameters are the function's argument (see `select_parameters`).
-        forward: (model, batch) -> (n, c); by default the module is called with the batch.
+        forward: (model, batch) -> (n, c); by default the module is called as its signature takes it (see `call`).
 
     Raises:
         ModelError: a layer is in a mode in which outputs are random or depend on other samples; or the
@@ -257,33 +263,6 @@ def check_evaluation_mode(module: nn.Module) -> None:
             )
 
 
-def check_outputs(outputs: object, n: int) -> Tensor:
-    """The outputs, if they are a floating-point tensor of shape (n, c).
-
-    Raises:
-        ModelError: with the forward rule that would do.
-    """
-    if not isinstance(outputs, Tensor):
-        hint = (
-            "forward=lambda model, batch: model(**batch).logits"
-            if hasattr(outputs, "logits")
-            else ("forward=lambda model, batch: ... that returns one tensor")
-        )
-        raise ModelError(
-            "the model's output is not a tensor", expected="(n, c)", got=type(outputs).__name__, hint=hint
-        )
-    if outputs.ndim != 2 or outputs.shape[0] != n or outputs.shape[1] == 0:
-        hint = (
-            "forward=lambda model, batch: model(batch)[:, None]"
-            if outputs.ndim == 1
-            else "forward=lambda model, batch: model(batch).flatten(1)"
-        )
-        raise ModelError("bad output shape", expected=f"({n}, c)", got=tuple(outputs.shape), hint=hint)
-    if not outputs.is_floating_point():
-        raise ModelError("bad output dtype", expected="a floating-point type", got=outputs.dtype)
-    return outputs
-
-
 def check_inputs(function: ModelFunction, batch: Batch) -> None:
     """Refuses inputs that are not finite, or on another device or of another float type than the parameters.
 
@@ -305,7 +284,7 @@ def check_inputs(function: ModelFunction, batch: Batch) -> None:
                 "inputs and model differ in dtype",
                 expected=function.dtype,
                 got=leaf.dtype,
-                hint="x.to(dtype)",
+                hint=f"x.to({function.dtype}); x is {shapes(leaf)}",
             )
         if leaf.sum().isfinite():
             continue  # a sum is cheap, and finite only if all entries are

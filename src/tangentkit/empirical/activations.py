@@ -8,10 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from tangentkit.compute.identity import Plain, identify
-from tangentkit.core.batches import Batch, as_batch, batch_size, copied, describe, take, tensors
+from tangentkit.core.batches import Batch, batch_size, copied, describe, take, tensors
 from tangentkit.core.errors import BudgetError, ModelError, NumericalError, UnknownNameError
-from tangentkit.core.functions import Forward, ModelFunction, check_inputs, snapshot
+from tangentkit.core.functions import Forward, ModelFunction, snapshot
 from tangentkit.core.memory import format_bytes, memory_budget
+from tangentkit.core.refusals import accepted
 from tangentkit.empirical.company import HALVES, check_same, distinct, in_single_precision, spread
 from tangentkit.linalg.spans import spans
 
@@ -28,12 +29,16 @@ Calls = list[tuple[str, Tensor]]
 """(name of a layer, its activations) in the order of calls."""
 
 
+class NoTensorError(ModelError):
+    """A layer whose activations are no numbers."""
+
+
 @dataclass(frozen=True)
 class Survey:
     """What small batches say of samples of one shape."""
 
     elsewhere: frozenset[str]
-    """Layers whose first axis does not count the samples."""
+    """Layers whose first axis does not count the samples, or that have no tensor of numbers."""
     bytes_each: int
     """Activations of one sample."""
 
@@ -79,9 +84,7 @@ class Activations:
 
     def checked(self, x: Batch) -> Batch:
         """A batch that the model takes."""
-        x = as_batch(x)
-        check_inputs(self.function, x)
-        return x
+        return accepted(self.function, x)
 
     def pieces(self, x: Batch, layers: Iterable[str]) -> Iterator[tuple[slice, Calls]]:
         """(samples, activations (n, d) of some layers) for as many samples at a time as fit the memory budget.
@@ -171,9 +174,19 @@ class Activations:
     def _picked(self, function: ModelFunction, batch: Batch, layers: tuple[str, ...]) -> Calls:
         found: Calls = []
         self._watch(
-            function, batch, layers, lambda name, *seen: found.append((name, self.pick(name, *seen).clone()))
+            function,
+            batch,
+            layers,
+            lambda name, *seen: found.append((name, self._picked_of(name, *seen).clone())),
         )
         return found
+
+    def _picked_of(self, name: str, inputs: tuple, output: object) -> Tensor:
+        """What counts of a call; nothing of a layer without numbers."""
+        try:
+            return self.pick(name, inputs, output)
+        except NoTensorError:
+            return torch.empty(0)
 
     def _bytes_each(self, trial: Batch, layers: tuple[str, ...]) -> int:
         """Bytes of what a sample leaves behind at the given layers, or at all of them if that is more."""
@@ -184,7 +197,7 @@ class Activations:
             size = sum(leaf.numel() * leaf.element_size() for leaf in tensors(output))
             passing += size
             if name in layers:
-                value = self.pick(name, inputs, output)
+                value = self._picked_of(name, inputs, output)
                 kept += value.numel() * value.element_size()
 
         leaves = [name for name in self._watchable() if not any(self.modules[name].children())]
@@ -280,4 +293,4 @@ def _first_tensor(name: str, values: tuple) -> Tensor:
                     f"activations of {name!r} are not finite", hint="float64, or look at the inputs"
                 )
             return value
-    raise ModelError(f"layer {name!r} has no tensor to look at", hint="another layer")
+    raise NoTensorError(f"layer {name!r} has no tensor to look at", hint="another layer")

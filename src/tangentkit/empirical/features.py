@@ -1,20 +1,27 @@
 """Kernels of activations: the conjugate kernel of the last layer's input, the embedding kernel of all layers."""
 
+import warnings
 from collections.abc import Iterator, Sequence
 from types import NoneType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tangentkit.compute.kernel import Kernel
-from tangentkit.core.batches import Batch, as_batch, batch_size, check_same_structure, describe, take
-from tangentkit.core.errors import InputError, ModelError
+from tangentkit.core.batches import Batch, batch_size, check_same_structure, describe, take
+from tangentkit.core.errors import InputError, ModelError, TangentkitError
 from tangentkit.core.functions import Forward
 from tangentkit.core.pages import zeros
+from tangentkit.core.refusals import refusal
 from tangentkit.empirical.activations import Activations, inputs_of, outputs_of
 from tangentkit.empirical.heads import Product, last_product
 
 LINEAR = (nn.Linear, nn.Bilinear, nn.modules.linear.NonDynamicallyQuantizableLinear)
+
+
+class LeftOutWarning(UserWarning):
+    """Layers do not count in a kernel of all layers, since their activations do not have the samples first."""
 
 
 class ConjugateKernel(Kernel):
@@ -58,9 +65,15 @@ class ConjugateKernel(Kernel):
         self.layer, self.bias = layer, bias
         self._heads: dict[str, str | Product] = {}
 
+    def __repr__(self) -> str:
+        layer = "last product with a weight" if self.layer is None else f"layer={self.layer!r}"
+        return f"ConjugateKernel({self.activations.function!r}; {layer}, bias={self.bias})"
+
     def features(self, x: Batch) -> Tensor:
         """h(x) (n, d), with a column of ones if there is a bias."""
-        x = self.activations.checked(x)
+        return self._features(self.activations.checked(x))
+
+    def _features(self, x: Batch) -> Tensor:
         head = self._head(x)
         h = torch.cat(
             list(self._of_product(x, head) if isinstance(head, Product) else self._of_layer(x, head))
@@ -69,10 +82,12 @@ class ConjugateKernel(Kernel):
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """h(x) h(y)ᵀ."""
+        x = self.activations.checked(x)
         if y is not None:
-            check_same_structure(as_batch(x), as_batch(y))
-        hx = self.features(x)
-        return hx @ (hx if y is None else self.features(y)).T
+            y = self.activations.checked(y)
+            check_same_structure(x, y)
+        hx = self._features(x)
+        return hx @ (hx if y is None else self._features(y)).T
 
     def diag(self, x: Batch) -> Tensor:
         """‖h(x)‖²."""
@@ -87,6 +102,9 @@ class ConjugateKernel(Kernel):
     def _of_product(self, x: Batch, product: Product) -> Iterator[Tensor]:
         for samples in self.activations.spans(x, self.activations.survey(x, [])):
             yield product.inputs(take(x, samples))
+
+    def _refusal(self, error: Exception, *data: Any) -> TangentkitError | None:
+        return refusal(self.activations.function, error, *data)
 
     def _head(self, x: Batch) -> str | Product:
         if self.layer is not None:
@@ -109,7 +127,8 @@ class EmbeddingKernel(Kernel):
     Args:
         model: in evaluation mode where that matters.
         layers: names of modules whose outputs count; by default every module without children, except those that
-            only pass on or rearrange their input (dropout, flatten, identity).
+            only pass on or rearrange their input (dropout, flatten, identity), and those whose outputs do not have
+            the samples first (embeddings of positions, say), which a warning names.
         forward: (model, batch) -> output, for models with other inputs.
         memory: working memory, in bytes or as "2GB".
 
@@ -135,6 +154,11 @@ class EmbeddingKernel(Kernel):
         for layer in layers or ():
             self.activations.check_name(layer)
         self.layers = list(layers) if layers is not None else self.activations.leaves()
+        self._all, self._told = layers is None, False
+
+    def __repr__(self) -> str:
+        which = f"layers: all {len(self.layers)}" if self._all else f"layers={self.layers}"
+        return f"EmbeddingKernel({self.activations.function!r}; {which})"
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """Σ_l a_l(x) a_l(y)ᵀ."""
@@ -171,12 +195,27 @@ class EmbeddingKernel(Kernel):
             a.clear()
         return total
 
+    def _refusal(self, error: Exception, *data: Any) -> TangentkitError | None:
+        return refusal(self.activations.function, error, *data)
+
     def _zeros(self, n: int, m: int) -> Tensor:
         return zeros(next(iter(self.activations.function.params.values())), n, m)
 
+    def _counting(self, x: Batch) -> list[str]:
+        """The layers whose activations have the samples first; the others are named, once."""
+        elsewhere = self.activations.survey(x, self.layers).elsewhere
+        if len(elsewhere) == len(self.layers):
+            return self.layers  # which is refused, as if they had been asked for
+        if elsewhere and not self._told:
+            self._told = True
+            names = ", ".join(repr(layer) for layer in self.layers if layer in elsewhere)
+            text = f"{len(elsewhere)} layer(s) without the samples first are left out: {names}"
+            warnings.warn(f"{text}; layers=[...] chooses others", LeftOutWarning, stacklevel=6)
+        return [layer for layer in self.layers if layer not in elsewhere]
+
     def _pieces(self, x: Batch) -> Iterator[tuple[slice, dict[tuple[str, int], Tensor]]]:
         """(samples, {(layer, number of its call): output (n, d)}) for each piece of the batch."""
-        for samples, calls in self.activations.pieces(x, self.layers):
+        for samples, calls in self.activations.pieces(x, self._counting(x) if self._all else self.layers):
             if not calls:
                 raise _not_called("the model calls none of the layers", self.activations, x)
             found: dict[tuple[str, int], Tensor] = {}

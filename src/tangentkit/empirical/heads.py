@@ -129,7 +129,11 @@ def _with_flat_outputs(function: ModelFunction) -> ModelFunction:
     def forward(model: nn.Module, x: Batch) -> Tensor:
         n = batch_size(x)
         outputs = tensors(function.forward(model, x))
-        fitting = [leaf.reshape(n, -1) for leaf in outputs if leaf.is_floating_point() and len(leaf) == n]
+        fitting = [
+            leaf.reshape(n, -1) for leaf in outputs if leaf.is_floating_point() and leaf.shape[:1] == (n,)
+        ]
+        if not fitting:
+            raise ModelError("no output has the samples first")
         return torch.cat(fitting, 1)
 
     return replace(function, forward=forward)

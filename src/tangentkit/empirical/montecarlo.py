@@ -52,6 +52,10 @@ class MonteCarloKernel(Kernel):
         self.make_model, self.samples, self.seed, self.kernel = make_model, samples, seed, kernel
         self._memory: int | None = None
 
+    def __repr__(self) -> str:
+        make, kernel = (getattr(f, "__qualname__", repr(f)) for f in (self.make_model, self.kernel))
+        return f"MonteCarloKernel({make}, samples={self.samples}, seed={self.seed}, kernel={kernel})"
+
     def within(self, memory: int) -> "MonteCarloKernel":
         """The same mean, each sample's kernel with this working memory in bytes wherever it was left open."""
         bounded = MonteCarloKernel(self.make_model, self.samples, seed=self.seed, kernel=self.kernel)

@@ -73,3 +73,8 @@ def random_signs(probes: int, c: int, *, seed: int, like: Tensor) -> Directions:
     generator = Key(seed).fold("output signs").torch()
     signs = torch.randint(0, 2, (probes, c), generator=generator).mul_(2).sub_(1)
     return Directions(signs.to(like) / math.sqrt(probes))
+
+
+def words(outputs: Outputs) -> str:
+    """A choice of outputs as one reads it; of a vector its length alone."""
+    return f"vector ({len(outputs)},)" if isinstance(outputs, Tensor) else repr(outputs)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge
 
@@ -125,6 +125,12 @@ class Structure:
         return Structure((), {}, (), reasons, (), self.counts, vmap=self.vmap)
 
 
+LENGTHS = (
+    "the graph depends on the lengths of packed sequences: padded ones avoid the loop, "
+    "outputs[torch.arange(n), lengths - 1] being the last of each"
+)
+
+
 def trace(function: ModelFunction, batch: Batch) -> tuple[dict[str, Tensor], Tensor, Graph]:
     """A forward pass: parameters as leaves, outputs, and the graph between them."""
     parameters = {name: p.detach().requires_grad_() for name, p in function.params.items()}
@@ -144,7 +150,8 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
     large_parameters, large_outputs, large = trace(function, trial)
     check_company(function, trial, large_outputs, chosen=torch.arange(LARGE), size=1)
     if small.signature != large.signature:
-        return _unread(function, "the graph depends on the batch size")
+        recurrent = any(isinstance(child, nn.RNNBase) for child in function.module.modules())
+        return _unread(function, LENGTHS if recurrent else "the graph depends on the batch size")
     passes = (
         (function, small_parameters, small, small_outputs),
         (function, large_parameters, large, large_outputs),

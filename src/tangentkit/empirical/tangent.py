@@ -4,21 +4,29 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from tangentkit.compute.kernel import Kernel, Row
-from tangentkit.core.batches import Batch, as_batch, check_same_structure, take
-from tangentkit.core.errors import InputError, NumericalError
-from tangentkit.core.functions import Forward, check_inputs, snapshot
+from tangentkit.compute.kernel import Kernel, Row, explaining
+from tangentkit.core.batches import Batch, check_same_structure, take
+from tangentkit.core.errors import InputError, NumericalError, TangentkitError
+from tangentkit.core.functions import Forward, snapshot
 from tangentkit.core.memory import memory_budget, parse_bytes
 from tangentkit.core.parameters import Selection
+from tangentkit.core.refusals import accepted, refusal
 from tangentkit.empirical.engine import Engine, Kept
 from tangentkit.empirical.knowledge import Knowledge
 from tangentkit.empirical.moments import mean_and_error
-from tangentkit.empirical.outputs import Directions, Outputs, check_outputs_name, directions, random_signs
+from tangentkit.empirical.outputs import (
+    Directions,
+    Outputs,
+    check_outputs_name,
+    directions,
+    random_signs,
+    words,
+)
 from tangentkit.empirical.plan import Plan, make_plan
 from tangentkit.empirical.product import SAMPLES, kernel_product
 
@@ -55,8 +63,10 @@ class TangentKernel(Kernel):
     Args:
         model: any module that autograd can differentiate, in evaluation mode where that matters.
         outputs: which kernel.
-        params: None for all that require grad; names, or a predicate (name, parameter) -> bool.
-        forward: (model, batch) -> (n, c), for models with other inputs or outputs.
+        params: None for all that require grad; names or patterns such as "head.*", or a predicate
+            (name, parameter) -> bool.
+        forward: (model, batch) -> (n, c). By default the model is called as its signature takes the batch (a dict by
+            keywords, a tuple by positions, or the whole as one argument), and `.logits` are read.
         memory: working memory beside the result, in bytes or as "2GB"; by default a quarter of what is free.
         probes: for "trace" with many outputs: the number of random output signs that estimate it, without bias;
             `with_error` gives the standard error too.
@@ -91,6 +101,10 @@ class TangentKernel(Kernel):
         self.memory = None if memory is None else parse_bytes(memory)
         self._knowledge = Knowledge(self.function)
 
+    def __repr__(self) -> str:
+        probes = "" if self.probes is None else f", probes={self.probes}, seed={self.seed}"
+        return f"TangentKernel({self.function!r}; outputs={words(self.outputs)}{probes})"
+
     @outside_autograd
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """The kernel of two batches, or of one with itself (half the work).
@@ -103,7 +117,12 @@ class TangentKernel(Kernel):
     def row(self, x: Batch) -> Row:
         """y -> k(x, y) for many y in turn: x goes through the model once, as far as the memory budget allows."""
         x, kept = self._checked(x), Kept()
-        return outside_autograd(lambda y=None: self._matrices(x, y, [], kept=kept)[""])
+        return lambda y=None: self._in_row(x, y, kept)
+
+    @explaining
+    @outside_autograd
+    def _in_row(self, x: Batch, y: Batch | None, kept: Kept) -> Tensor:
+        return self._matrices(x, y, [], kept=kept)[""]
 
     @outside_autograd
     def by_parameter(self, x: Batch, y: Batch | None = None) -> dict[str, Tensor]:
@@ -181,9 +200,10 @@ class TangentKernel(Kernel):
         return x, y
 
     def _checked(self, x: Batch) -> Batch:
-        x = as_batch(x)
-        check_inputs(self.function, x)
-        return x
+        return accepted(self.function, x)
+
+    def _refusal(self, error: Exception, *data: Any) -> TangentkitError | None:
+        return refusal(self.function, error, *data)
 
     def _finite(self, result: Tensor) -> Tensor:
         # The sum is finite if all entries are, and needs no mask of the result's size.

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from tangentkit.compute.kernel import Kernel
-from tangentkit.core.batches import Batch, as_batch, check_same_structure, describe
+from tangentkit.core.batches import Batch, as_batch, check_same_structure, describe, shapes
+from tangentkit.core.data_sets import is_data_set
 from tangentkit.core.errors import BudgetError, InputError, ModelError, NumericalError
 from tangentkit.core.memory import format_bytes, memory_budget, parse_bytes
 from tangentkit.infinite.duals import Pointwise
@@ -20,6 +21,7 @@ from tangentkit.infinite.pairings import Listed, Pairing, Panel, Products, Selve
 from tangentkit.infinite.parameterization import Scales
 from tangentkit.infinite.propagation import Field, Propagation, gathers_many, largest_field, same_positions
 from tangentkit.infinite.reading import Reading, read
+from tangentkit.infinite.repeats import repeats
 from tangentkit.infinite.tracing import LAYERS, OURS, Prelude, is_layer, trace
 from tangentkit.linalg.spans import spans
 from tangentkit.nn import Stds, layer_stds
@@ -110,8 +112,13 @@ class InfiniteKernel(Kernel):
         self.trace = trace(model)
         if kind == "ntk":
             _warn_of_constants(model)
+        self._model = f"{type(model).__name__}, layers with weights: {sum(map(is_layer, model.modules()))}"
         self._readings: dict[str, Reading] = {}
         self._independent: set[str] = set()
+
+    def __repr__(self) -> str:
+        standard = ", parameterization='standard'" if self.scales.standard else ""
+        return f"InfiniteKernel({self._model}; kind={self.kind!r}{standard})"
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """k(x_i, y_j) as (n, m).
@@ -135,9 +142,17 @@ class InfiniteKernel(Kernel):
             return _finite(self._work(x).diag(x))
 
     def _checked(self, x: Batch) -> Tensor:
-        x = as_batch(x)
+        pairs, x = is_data_set(x), as_batch(x)
+        if isinstance(x, (tuple, list)) and (pairs or len(x) == 1):
+            x = x[0]  # of samples with targets the samples
         if not isinstance(x, Tensor):
-            raise InputError("bad batch", expected="one tensor", got=describe(x))
+            raise InputError(
+                "bad batch",
+                expected="one tensor",
+                got=shapes(x),
+                hint="torch.stack(samples) of a list of samples, batch[0] where targets come along, or a module "
+                "around the model that takes one tensor",
+            )
         if x.dtype in (torch.float16, torch.bfloat16) or x.is_complex():
             raise InputError("bad dtype", expected="float32 or float64", got=x.dtype, hint="x.float()")
         if x.is_floating_point() and not x.sum().isfinite() and not x.isfinite().all():
@@ -192,7 +207,17 @@ class Work:
         if symmetric:
             # Samples that meet themselves are exact: no difference of nearly equal numbers is taken.
             out.diagonal().copy_(self.diag(x))
+        if not out.requires_grad:
+            self._settle_repeats(out, x, y)
         return out
+
+    def _settle_repeats(self, out: Tensor, x: Tensor, y: Tensor) -> None:
+        """Gives equal samples of both batches the value of a sample with itself."""
+        found = [(i, j) for i, j in repeats(x, y) if x is not y or len(i) > 1]
+        if found:
+            values = self.diag(x[[i[0] for i, _ in found]])
+            for (i, j), value in zip(found, values, strict=True):
+                out[torch.tensor(i)[:, None], torch.tensor(j)] = value
 
     def _fill(self, out: Tensor, first: Panel, second: Panel, *, symmetric: bool) -> None:
         """The values of all pairs of two panels, tile by tile."""

@@ -22,7 +22,7 @@ FEW = 256
 FEW_WITH_KINKS, AS_GOOD = 32, 1e-8
 """The same for kinks elsewhere than at 0, and the error of a table that is then as good as quadrature."""
 ALARM = 1e-5
-"""Estimated relative error above which a table warns."""
+"""Estimated relative error above which a warning is given."""
 NARROW = 1e-3
 """Angle below which the gradient of the derivative is taken as at this angle."""
 
@@ -33,8 +33,8 @@ class Pointwise(Dual):
 
     Relative errors, measured by sqrt(E[φ(u)²] E[φ(v)²]), are about 1e-10 where the function is smooth but for
     kinks at 0, and 1e-9 with kinks elsewhere, or 1e-8 if the pieces between them are no polynomials (a piecewise
-    linear function is faster as `PiecewiseLinear`). `error` estimates them at given entries, and a table that
-    does not reach 1e-5 warns.
+    linear function is faster as `PiecewiseLinear`). `error` estimates them at given entries, and where they
+    exceed 1e-5 a warning says so: at standard deviations of thousands, where tanh and sigmoid are all but steps.
 
     Gradients of `__call__` are those of the expectation; gradients of `derivative` come from the interpolant,
     with errors up to about 1e-5 near correlations ±1, where those of a function with kinks grow without bound
@@ -80,7 +80,9 @@ class Pointwise(Dual):
             pieces = self._table(xx, yy, single=False).pieces if xy.numel() else None
             return _with_pieces(pieces, _Recorded.apply(self, xx, xy, yy), xx, xy, yy)  # pyright: ignore
         if xy.numel() and self._integrates(xx, yy, xy.numel()):
-            kernel, derivative = refined(self._functions, xx, xy, yy, kinks=self.kinks).values
+            found = refined(self._functions, xx, xy, yy, kinks=self.kinks)
+            _warn_of_error(self, found.worst, torch.stack([xx.max(), yy.max()]))
+            kernel, derivative = found.values
             return kernel, derivative
         if xy.numel() == 0:
             return torch.zeros_like(xy), torch.zeros_like(xy)
@@ -240,13 +242,22 @@ def _built(dual: Pointwise, region: Region, least: float) -> Table:
 @lru_cache(maxsize=256)
 def _table(dual: Pointwise, region: Region, least: float) -> Table:
     table = _built(dual, region, least)
-    if table.error > ALARM:
-        warnings.warn(
-            f"the dual of {dual.name} has an estimated relative error of {table.error:.0e}: "
-            "name all its kinks (Pointwise(function, kinks=...)), or normalize its inputs",
-            stacklevel=2,
-        )
+    _warn_of_error(dual, table.error, torch.cat(region.variances(4)))
     return table
+
+
+def _warn_of_error(dual: Pointwise, error: float, variances: Tensor) -> None:
+    """Warns if an error, relative to sqrt(E[φ(u)²] E[φ(v)²]) and the same of φ', is too large for K or for Θ."""
+    # Θ of the layer before, about as large as its variance, multiplies E[φ' φ'] and is added to E[φ φ].
+    value, slope = refined_line(dual._functions, variances, kinks=dual.kinks)
+    weight = (variances * slope / value.clamp(min=torch.finfo(value.dtype).tiny)).max()
+    error *= max(1.0, float(weight))
+    if error > ALARM:
+        warnings.warn(
+            f"the dual of {dual.name} has an estimated relative error of {min(error, 1.0):.0e}: "
+            "normalize its inputs, or name all kinks of a function of your own (Pointwise(function, kinks=...))",
+            stacklevel=3,
+        )
 
 
 def _with_pieces(

@@ -77,8 +77,8 @@ class Region:
 def region_of(xx: Tensor, yy: Tensor, *, single: bool = True) -> Region:
     """The region of these variances, from a small family, so that tiles of one matrix share their tables.
 
-    Intervals have lengths 2^i and begin at multiples of a quarter of that. Variances that
-    agree but for rounding are single if `single` allows it.
+    Intervals begin and end at multiples of a quarter of the least 2^i that is not shorter: a table takes the longer
+    to make the further it reaches. Variances that agree but for rounding are single if `single` allows it.
 
     Example:
         >>> region_of(torch.tensor([0.5, 2.0]), torch.tensor([1.0]))
@@ -92,10 +92,8 @@ def region_of(xx: Tensor, yy: Tensor, *, single: bool = True) -> Region:
         digits = 14 if xx.dtype == torch.float64 else 7
         return Region(float(f"{x1:.{digits}g}"), float(f"{y1:.{digits}g}"), single=True)
     least, most = (math.log1p(math.sqrt(max(bound, 0.0))) for bound in (min(x0, y0), max(x1, y1)))
-    size = 0.5
-    while most > (low := math.floor(least / (size / 4)) * (size / 4)) + size:
-        size *= 2
-    return Region(low, low + size)
+    step = max(0.5, 2.0 ** math.ceil(math.log2(max(most - least, 0.5)))) / 4
+    return Region(math.floor(least / step) * step, math.ceil(most / step) * step)
 
 
 @dataclass(frozen=True, eq=False)

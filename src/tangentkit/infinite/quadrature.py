@@ -31,6 +31,8 @@ FEWEST, MOST = 24, 180
 """Nodes per piece of the first and of the last refinement."""
 EVALUATIONS = 2**18
 """Function values held at a time: the memory of a rule does not depend on the number of entries."""
+BEND = 30.0
+"""Activations bend nearer to 0 than this: at a large variance a small part of the line, with nodes of its own."""
 SMALLEST = 1e-100
 """Stands for a zero standard deviation, so that kinks at 0 are still seen from both sides."""
 
@@ -111,21 +113,26 @@ def _shared(
     r, weights = _pieces([0 * theta, 0 * theta + REACH], nodes)
     weights = (arc[:, None] * (weights * r * torch.exp(-r * r / 2))).flatten() / (2 * math.pi)
     u, v = ((torch.cos(angle)[:, None] * r).flatten() for angle in (direction, direction - theta))
-    at_u, at_v = functions(_std(xx)[:, None] * u), functions(_std(yy)[:, None] * v)
+    at_u = functions(_std(xx)[:, None] * u)
+    if torch.equal(xx, yy):
+        # ϑ -> θ - ϑ exchanges u and v, and the sectors with their nodes.
+        at_v = [f.unflatten(1, (4, nodes, -1))[:, [2, 1, 0, 3]].flip(2).flatten(1) for f in at_u]
+    else:
+        at_v = functions(_std(yy)[:, None] * v)
     return [(f * weights) @ g.T for f, g in zip(at_u, at_v, strict=True)]
 
 
 def line_expectations(
     functions: Functions, xx: Float[Tensor, " n"], *, kinks: Sequence[float] = (), nodes: int
 ) -> tuple[Float[Tensor, " n"], ...]:
-    """E[φ(u)²] for each φ, u ~ N(0, xx): the same rule on the line, split at 0 and at the kinks.
+    """E[φ(u)²] for each φ, u ~ N(0, xx): the same rule on the line, split at 0, ±BEND and at the kinks.
 
     Differentiable in xx.
     """
     std = _std(xx)
     zero = torch.zeros_like(std)
     edges = [zero - REACH, zero, zero + REACH]
-    edges += [(kink / std).clamp(-REACH, REACH) for kink in kinks if kink != 0]
+    edges += [(kink / std).clamp(-REACH, REACH) for kink in (-BEND, BEND, *kinks) if kink != 0]
     z, weights = _pieces(edges, nodes)
     weights = weights * torch.exp(-z * z / 2) / math.sqrt(2 * math.pi)
     return tuple((values * values * weights).sum(-1) for values in functions(std[..., None] * z))

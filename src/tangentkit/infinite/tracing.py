@@ -11,10 +11,11 @@ from torch.nn.modules.conv import _ConvNd
 
 from tangentkit import nn as tknn
 from tangentkit.compute.contents import architecture_digest
-from tangentkit.core.batches import describe
+from tangentkit.core.batches import shapes
 from tangentkit.core.errors import InputError, ModelError
 from tangentkit.core.fingerprints import fingerprint
 from tangentkit.core.functions import check_evaluation_mode
+from tangentkit.core.layers import expected_shape, layer_error
 from tangentkit.infinite.dual import Dual
 from tangentkit.infinite.pairs import Patch
 
@@ -149,6 +150,14 @@ def trace(model: nn.Module) -> Trace:
     return Trace(graph, copied, names)
 
 
+class _RefusedError(Exception):
+    """A layer does not take what it is given."""
+
+    def __init__(self, layer: nn.Module, given: Tensor):
+        super().__init__()
+        self.layer, self.given = layer, given
+
+
 class Rehearsal(fx.Interpreter):
     """Runs a graph on some samples, with zeros for what layers give, and remembers shapes and numbers."""
 
@@ -171,18 +180,15 @@ class Rehearsal(fx.Interpreter):
         if not is_layer(module):
             return super().call_module(target, args, kwargs)
         x = args[0] if args else next(iter(kwargs.values()))
-        _check_width(str(target), module, x)
+        if not x.is_floating_point() or expected_shape(module, x) is not None:
+            raise _RefusedError(module, x)
         # By formula: a run on the meta device would load a good part of torch's compiler.
         if isinstance(module, nn.Linear):
             return x.new_zeros(*x.shape[:-1], module.out_features)
         assert isinstance(module, _ConvNd)
         sizes = [patch.outputs for patch in patches(module, x.shape[2:])]
         if min(sizes) < 1:
-            raise InputError(
-                f"layer {str(target)!r} does not take this input",
-                expected=f"at least its kernel {tuple(module.kernel_size)} with padding",
-                got=f"shape (n, {', '.join(map(str, x.shape[1:]))})",
-            )
+            raise _RefusedError(module, x)
         return x.new_zeros(len(x), module.out_channels, *sizes)
 
 
@@ -202,24 +208,6 @@ def patches(layer: _ConvNd, sizes: Sequence[int]) -> list[Patch]:
             Patch(size, layer.kernel_size[a], layer.stride[a], layer.dilation[a], padding, layer.padding_mode)  # pyright: ignore
         )
     return found
-
-
-def _check_width(name: str, layer: nn.Module, x: Tensor) -> None:
-    if isinstance(layer, nn.Linear):
-        expected, got = layer.in_features, x.shape[-1] if x.ndim else None
-        what = "features"
-    else:
-        assert isinstance(layer, _ConvNd)
-        rank = len(layer.kernel_size) + 2
-        if x.ndim != rank:
-            raise InputError(
-                f"layer {name!r} does not take this input",
-                expected=f"{rank} axes (n, channels, ...)",
-                got=f"shape (n, {', '.join(map(str, x.shape[1:]))})",
-            )
-        expected, got, what = layer.in_channels, x.shape[1], "channels"
-    if expected != got:
-        raise InputError(f"layer {name!r} does not take this input", expected=f"{expected} {what}", got=got)
 
 
 @dataclass(frozen=True)
@@ -244,19 +232,18 @@ def rehearse(traced: Trace, x: Tensor) -> Rehearsed:
     """
     runs = []
     for n in (2, 3):
-        player = Rehearsal(traced, x)
+        player, samples = Rehearsal(traced, x), x[:1].expand(n, *x.shape[1:]).contiguous()
         try:
             with torch.no_grad():
-                player.run(x[:1].expand(n, *x.shape[1:]).contiguous())
-        except InputError as problem:
-            # torch.fx has written its own words into the message.
-            raise InputError(
-                problem.problem, expected=problem.expected, got=problem.got, hint=problem.hint
-            ) from None
+                player.run(samples)
+        except _RefusedError as refused:
+            names = {layer: name for name, layer in player.module.named_modules()}  # pyright: ignore
+            name = traced.names[traced.modules[names[refused.layer]]]
+            raise layer_error(name, refused.layer, refused.given, ran=samples, batch=x) from None
         except Exception as problem:
             reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
             raise InputError(
-                "the model does not take this input", got=f"{describe(x)}; torch says: {reason}"
+                "the model does not take this input", got=f"{shapes(x)}; it says: {reason}"
             ) from problem
         runs.append(player)
     two, three = runs

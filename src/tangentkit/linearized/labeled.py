@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset, default_collate
+from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from tangentkit.core.batches import Batch, as_batch, batch_size, take
 from tangentkit.core.errors import InputError
@@ -104,7 +104,7 @@ class Read(Labeled):
 
 
 def labeled(x: Any, y: Any) -> Labeled:
-    """The labeled samples that inputs and targets are, or a data set of pairs where y is None.
+    """The labeled samples that inputs and targets are; where y is None, those of a data set of pairs or labeled data.
 
     Raises:
         InputError: they do not go together.
@@ -119,8 +119,15 @@ def labeled(x: Any, y: Any) -> Labeled:
         if y is not None:
             raise InputError("targets beside a data set", expected="y=None, since the data set has pairs")
         return Read(x)
+    if y is None and hasattr(x, "inputs") and hasattr(x, "targets"):
+        return InMemory(x.inputs, x.targets)
     if y is None:
         raise InputError(
-            "no targets", expected="y, or a Dataset of pairs (input, target)", got=type(x).__name__
+            "no targets",
+            expected="y, or a Dataset of pairs (input, target)",
+            got=type(x).__name__,
+            hint="loader.dataset: batches and their order follow from the settings and the key"
+            if isinstance(x, DataLoader)
+            else None,
         )
     return InMemory(x, y)

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from tangentkit.core.batches import Batch, move
+from tangentkit.core.calls import call, read_outputs
 from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
-from tangentkit.core.functions import Forward, call
+from tangentkit.core.functions import Forward
 from tangentkit.core.seeds import Key
 from tangentkit.linearized.checkpoints import identity, load_checkpoint, save_checkpoint
 from tangentkit.linearized.labeled import Labeled, labeled
@@ -69,8 +70,9 @@ def train(
 
     Args:
         model: a network, or an expansion of one.
-        x: the inputs, on any device; or, for data beyond memory, a map-style `Dataset` of pairs (input, target).
-        y: the targets: classes, or numbers of the shape of the outputs; None where they come with a `Dataset`.
+        x: the inputs, on any device; or, for data beyond memory, a map-style `Dataset` of pairs (input, target);
+            or labeled data of `tangentkit.data`.
+        y: the targets: classes, or numbers of the shape of the outputs; None where they come with x.
         training: the settings.
         key: of everything that is random.
         watch: name -> (inputs, targets), or a `Dataset` of pairs, of sets to be evaluated after each epoch.
@@ -96,7 +98,7 @@ def train(
         raise InputError("bad every", expected="at least 1", got=every)
     run = _Run(model, training, key, forward or call, labeled(x, y))
     sets = {
-        name: labeled(*((given, None) if isinstance(given, Dataset) else given))
+        name: labeled(*(given if isinstance(given, tuple) else (given, None)))
         for name, given in (watch or {}).items()
     }
     _check_names(training, sets)
@@ -180,7 +182,7 @@ class _Run:
     def _step(self, inputs: Batch, targets: Tensor, rate: float, epoch: int) -> tuple[float, float]:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        outputs = self.forward(self.model, inputs)
+        outputs = read_outputs(self.forward(self.model, inputs))
         loss = self.loss.value(outputs, targets)
         if not loss.isfinite():
             raise NumericalError(
@@ -200,7 +202,7 @@ class _Run:
         total, hits = 0.0, 0.0
         for piece in samples:
             inputs, targets = move(piece, self.device)
-            outputs = self.forward(self.model, inputs)
+            outputs = read_outputs(self.forward(self.model, inputs))
             total += float(self.loss.value(outputs, targets)) * len(targets)
             hits += float(self.loss.hits(outputs, targets, self.middle).sum())
         return {f"{name} loss": total / len(samples), f"{name} accuracy": hits / len(samples)}

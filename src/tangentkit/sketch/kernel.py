@@ -1,19 +1,28 @@
 """The tangent kernel of a module by random features of its gradients."""
 
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from tangentkit.compute.kernel import Kernel
-from tangentkit.core.batches import Batch, as_batch, batch_size, check_same_structure, copied, take
-from tangentkit.core.errors import BudgetError, InputError, NumericalError, UnknownNameError
-from tangentkit.core.functions import Forward, call, check_inputs, snapshot
+from tangentkit.core.batches import Batch, batch_size, check_same_structure, copied, take
+from tangentkit.core.calls import call
+from tangentkit.core.errors import (
+    BudgetError,
+    InputError,
+    NumericalError,
+    TangentkitError,
+    UnknownNameError,
+)
+from tangentkit.core.functions import Forward, snapshot
 from tangentkit.core.memory import format_bytes, free_bytes, memory_budget, parse_bytes
 from tangentkit.core.parameters import Selection
+from tangentkit.core.refusals import accepted, refusal
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.knowledge import Knowledge
-from tangentkit.empirical.outputs import Outputs, check_outputs_name
+from tangentkit.empirical.outputs import Outputs, check_outputs_name, words
 from tangentkit.empirical.tangent import outside_autograd
 from tangentkit.sketch.arrangement import Arrangement, arrange, project, spans
 from tangentkit.sketch.choice import METHODS, SketchPlan
@@ -62,8 +71,10 @@ class SketchedTangentKernel(Kernel):
         outputs: "trace", "pseudo", an index or a vector, as in `TangentKernel`; "loss" for the gradient of `loss`.
         sketch: see above.
         seed: same seed, same features.
-        params: None for all that require grad; names, or a predicate (name, parameter) -> bool.
-        forward: (model, batch) -> (n, c), for models with other inputs or outputs.
+        params: None for all that require grad; names or patterns such as "head.*", or a predicate
+            (name, parameter) -> bool.
+        forward: (model, batch) -> (n, c). By default the model is called as its signature takes the batch (a dict by
+            keywords, a tuple by positions, or the whole as one argument), and `.logits` are read.
         memory: working memory beside the features, in bytes or as "2GB"; by default a quarter of what is free.
         calibration: a batch, for "hybrid" and "auto".
         loss: (outputs, targets) -> (n,); batches are then pairs (inputs, targets).
@@ -129,6 +140,14 @@ class SketchedTangentKernel(Kernel):
         self._arrangement: Arrangement | None = None
         self._projection: tuple[Projection | None] | None = None
 
+    def __repr__(self) -> str:
+        more = "" if self.probes is None else f", probes={self.probes}"
+        more += "" if self.calibration is None else f", calibrated on {batch_size(self.calibration)} samples"
+        return (
+            f"SketchedTangentKernel({self.function!r}; dim={self.dim}, outputs={words(self.outputs)}, "
+            f"sketch={self.sketch!r}, seed={self.seed}{more})"
+        )
+
     @outside_autograd
     def features(self, x: Batch) -> Tensor:
         """φ(x) (n, dim).
@@ -152,7 +171,7 @@ class SketchedTangentKernel(Kernel):
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
         """φ(x) φ(y)ᵀ."""
         if y is not None:
-            check_same_structure(as_batch(x), as_batch(y))
+            check_same_structure(x := self._checked(x), y := self._checked(y))
         left = self.features(x)
         return left @ (left if y is None else self.features(y)).T
 
@@ -178,7 +197,7 @@ class SketchedTangentKernel(Kernel):
     def with_error(self, x: Batch, y: Batch | None = None) -> tuple[Tensor, Tensor]:
         """The kernel and its standard error, entry by entry."""
         if y is not None:
-            check_same_structure(as_batch(x), as_batch(y))
+            check_same_structure(x := self._checked(x), y := self._checked(y))
         left = self._sketched(x)
         return left.gram_with_error(left if y is None else self._sketched(y))
 
@@ -267,9 +286,10 @@ class SketchedTangentKernel(Kernel):
             )
 
     def _checked(self, x: Batch) -> Batch:
-        x = as_batch(x)
-        check_inputs(self.function, x)
-        return x
+        return accepted(self.function, x)
+
+    def _refusal(self, error: Exception, *data: Any) -> TangentkitError | None:
+        return refusal(self.function, error, *data)
 
 
 def _is_integer(number: object) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from tangentkit.core.batches import Batch, batch_size
+from tangentkit.core.calls import read_outputs
 from tangentkit.core.errors import InputError
 from tangentkit.core.functions import Forward
 
@@ -30,7 +31,7 @@ class LossOfModel:
             raise InputError(
                 "bad batch for a loss", expected="a pair (inputs, targets)", got=type(batch).__name__
             )
-        losses = self.loss(self.forward(model, batch[0]), batch[1])
+        losses = self.loss(read_outputs(self.forward(model, batch[0])), batch[1])
         if not isinstance(losses, Tensor) or losses.shape != (batch_size(batch),):
             got = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
             raise InputError(

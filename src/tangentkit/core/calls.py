@@ -1,0 +1,133 @@
+"""How a module is called with a batch, and what of its answer are the outputs."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from tangentkit.core.batches import Batch, shapes
+from tangentkit.core.errors import InputError, ModelError
+
+WAYS = (
+    "say which by forward=lambda model, batch: model(**batch) for keywords, model(*batch) for positions, "
+    "or model(batch) for the whole batch as one argument"
+)
+
+
+def call(module: nn.Module, batch: Batch) -> Any:
+    """The module on a batch, as the signature of its `forward` takes it.
+
+    A dict gives keywords where all its keys are names of arguments, a tuple or list gives positions where they are as
+    many as the module takes; else the whole batch is the one argument of a module that takes one.
+
+    Raises:
+        InputError: the signature fits none of these; with the three ways to say it.
+
+    Example:
+        >>> import torch
+        >>> x = torch.ones(4, 3)
+        >>> call(nn.Linear(3, 2), {"input": x}).shape, call(nn.Bilinear(3, 3, 2), (x, x)).shape
+        (torch.Size([4, 2]), torch.Size([4, 2]))
+    """
+    if not isinstance(batch, (dict, tuple, list)):
+        return module(batch)
+    signature = _signature(module)
+    if isinstance(batch, dict):
+        if signature is None or _binds(signature, **batch):
+            return module(**batch)
+        known = [key for key in batch if key in signature.parameters]
+        if not known and _binds(signature, batch):
+            return module(batch)
+    else:
+        if signature is None or _binds(signature, *batch):
+            return module(*batch)
+        if _binds(signature, batch):
+            return module(batch)
+    raise InputError(
+        f"it cannot be told how {type(module).__name__} takes this batch",
+        expected=f"what forward{signature} takes",
+        got=shapes(batch),
+        hint=_left_over(batch, signature) + WAYS,
+    )
+
+
+def read_outputs(answer: Any) -> Any:
+    """The outputs in what a model returns: the logits of a Hugging Face output, else the answer itself."""
+    logits = answer.get("logits") if isinstance(answer, Mapping) else getattr(answer, "logits", None)
+    return answer if logits is None else logits
+
+
+def check_outputs(answer: Any, n: int) -> Tensor:
+    """The outputs (n, c) in what a model returns for n samples; one number a sample, (n,), is one output.
+
+    Raises:
+        ModelError: there are none; with the forward rule that would do.
+    """
+    outputs = read_outputs(answer)
+    if not isinstance(outputs, Tensor):
+        raise ModelError(
+            "the model's output is not a tensor",
+            expected="(n, c)",
+            got=type(outputs).__name__,
+            hint=f"forward=lambda model, batch: {_tensor_in(outputs)}",
+        )
+    if outputs.ndim == 0:
+        raise ModelError(
+            "the model returns one number for the whole batch, a loss say",
+            expected="(n, c), or (n,), a row for each sample",
+            hint="forward=lambda model, batch: ... that returns the outputs before the loss; for gradients of each "
+            "sample's loss SketchedTangentKernel(model, outputs='loss', loss=...)",
+        )
+    if outputs.shape == (n,):
+        outputs = outputs[:, None]
+    if outputs.ndim != 2 or outputs.shape[0] != n or outputs.shape[1] == 0:
+        first = "n" if outputs.shape[0] == n else str(outputs.shape[0])
+        got = ", ".join([first, *map(str, outputs.shape[1:])])
+        raise ModelError(
+            "bad output shape",
+            expected="(n, c), a row for each sample",
+            got=f"({got},)" if outputs.ndim == 1 else f"({got})",
+            hint="forward=lambda model, batch: ... that returns (n, c)"
+            + (", by .flatten(1) or the last position [:, -1] say" if outputs.ndim > 2 else ""),
+        )
+    if not outputs.is_floating_point():
+        raise ModelError("bad output dtype", expected="a floating-point type", got=outputs.dtype)
+    return outputs
+
+
+def _signature(module: nn.Module) -> inspect.Signature | None:
+    """Of the module's forward; None where Python cannot tell, as of scripted modules."""
+    try:
+        return inspect.signature(module.forward)
+    except (TypeError, ValueError):
+        return None
+
+
+def _binds(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _left_over(batch: Batch, signature: inspect.Signature | None) -> str:
+    """Advice on keys that the module does not take, where it takes others."""
+    if not isinstance(batch, dict) or signature is None:
+        return ""
+    strange = [key for key in batch if key not in signature.parameters]
+    if not strange or len(strange) == len(batch):
+        return ""
+    return f"leave out {', '.join(map(repr, strange))}; or "
+
+
+def _tensor_in(answer: Any) -> str:
+    """Code that takes a tensor (n, c) out of what a model returns."""
+    if hasattr(answer, "last_hidden_state"):
+        return "model(**batch).last_hidden_state.mean(1), say"
+    if isinstance(answer, (tuple, list)):
+        return f"model(batch)[0], or another of the {len(answer)} parts"
+    if isinstance(answer, Mapping) and answer:
+        return f"model(batch)[{next(iter(answer))!r}], or another of its entries"
+    return "... that returns one tensor"
