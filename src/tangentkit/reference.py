@@ -21,6 +21,9 @@ def jacobian(
 ) -> Float[Tensor, "n c p"]:
     """J[i, c] = ∇_θ f_c(x_i), flattened over the parameters in the module's order, by a loop of autograd.
 
+    A complex parameter counts as two real ones, its real and imaginary parts: <J, J'> is then Re <g, g'> for the
+    complex gradients g.
+
     Example:
         >>> model = nn.Linear(2, 1, bias=False)
         >>> jacobian(model, torch.tensor([[3.0, 4.0]]))
@@ -33,8 +36,10 @@ def jacobian(
     for i in range(batch_size(x)):
         with torch.enable_grad():
             buffers = {name: _double(value).clone() for name, value in function.buffers.items()}
-            outputs = function(frozen | buffers | theta, take(x, slice(i, i + 1)))[0]
-        rows.append(torch.stack([_gradient(output, list(theta.values())) for output in outputs]))
+            state = frozen | buffers | theta
+            outputs = function(state, take(x, slice(i, i + 1)))[0]
+        # Within the snapshot: checkpointed blocks run forward again in backward passes.
+        rows.append(function.within(state, lambda outputs=outputs: _gradients(outputs, list(theta.values()))))
     return torch.stack(rows)
 
 
@@ -128,6 +133,10 @@ def kernel_glm(
     return w.detach(), b.detach()
 
 
+def _gradients(outputs: Tensor, theta: list[Tensor]) -> Tensor:
+    return torch.stack([_gradient(output, theta) for output in outputs])
+
+
 def _gradient(output: Tensor, theta: list[Tensor]) -> Tensor:
     gradients = torch.autograd.grad(
         output, theta, retain_graph=True, allow_unused=True, materialize_grads=True
@@ -136,6 +145,9 @@ def _gradient(output: Tensor, theta: list[Tensor]) -> Tensor:
 
 
 def _double(tree: Batch) -> Batch:
-    return pytree.tree_map(
-        lambda leaf: leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf, tree
-    )
+    def double(leaf: object) -> object:
+        if not isinstance(leaf, Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
+            return leaf
+        return leaf.to(torch.complex128 if leaf.is_complex() else torch.float64)
+
+    return pytree.tree_map(double, tree)

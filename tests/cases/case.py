@@ -41,7 +41,8 @@ class Case:
             torch.manual_seed(Key(0).fold("model", self.name).entropy % 2**63)
             model = self.make()
             _stir(model)
-        return model.to(dtype).eval()
+        # `to` would make complex parameters real.
+        return model._apply(lambda tensor: _converted(tensor, dtype)).eval()
 
     def batches(self, dtype: torch.dtype = torch.float64) -> tuple[Batch, Batch]:
         """x of N and y of M samples."""
@@ -65,9 +66,13 @@ class Case:
 
 def cast(batch: Batch, dtype: torch.dtype) -> Batch:
     """The batch with its floating-point tensors in a dtype."""
-    return pytree.tree_map(
-        lambda leaf: leaf.to(dtype) if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf, batch
-    )
+    return pytree.tree_map(lambda leaf: _converted(leaf, dtype) if isinstance(leaf, Tensor) else leaf, batch)
+
+
+def _converted(tensor: Tensor, dtype: torch.dtype) -> Tensor:
+    if tensor.is_complex():
+        return tensor.to(dtype.to_complex())
+    return tensor.to(dtype) if tensor.is_floating_point() else tensor
 
 
 def _stir(model: nn.Module) -> None:

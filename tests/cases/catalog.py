@@ -17,6 +17,7 @@ from cases import (
     routing,
     sharing,
     tables,
+    tensors,
 )
 from cases.case import Case
 
@@ -37,6 +38,7 @@ FAMILIES = (
     functions,
     architectures,
     inputs,
+    tensors,
 )
 CASES: dict[str, Case] = {name: case for family in FAMILIES for name, case in family.zoo.items()}
 assert len(CASES) == sum(len(family.zoo) for family in FAMILIES), "two families have a case of the same name"

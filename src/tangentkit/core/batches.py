@@ -215,8 +215,9 @@ def _normalize(data: Batch) -> Batch:
             "many times faster, that runs the padded ones and takes output[torch.arange(n), lengths - 1]",
         )
     if isinstance(data, np.ndarray):
-        # torch shares memory with the array and would warn about one that is read-only.
-        return torch.from_numpy(data if data.flags.writeable else data.copy())
+        # torch shares memory with the array: it would warn about one that is read-only, and cannot walk backwards.
+        shared = data.flags.writeable and min(data.strides, default=0) >= 0
+        return torch.from_numpy(data if shared else data.copy())
     if isinstance(data, Mapping):
         return {key: _normalize(value) for key, value in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):

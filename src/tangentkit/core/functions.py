@@ -1,5 +1,6 @@
 """A module as a function: (parameters, batch) -> outputs (n, c), at a snapshot of its state."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,16 +12,18 @@ from torch import Tensor, nn
 
 from tangentkit.core.batches import Batch, copied, shapes, tensors
 from tangentkit.core.calls import call, check_outputs
+from tangentkit.core.copies import CannotCopyError, Place, aliases, named_tensors, private_copy
 from tangentkit.core.errors import InputError, ModelError, NumericalError
 from tangentkit.core.parameters import Selection, count, select_parameters
 from tangentkit.core.portable import portable
+from tangentkit.core.swaps import aliased, in_modes, plain_attention, plain_recurrence
 
 Result = TypeVar("Result")
 Forward = Callable[[nn.Module, Batch], Tensor]
 """A rule (model, batch) -> (n, c) for models with other inputs or outputs: a tensor, or an output with `.logits`."""
 TURN = RLock()
-"""Held while a model runs: its parameters and modes, and flags of torch, are swapped for the time of a call.
-One thread at a time, or the last to put them back would leave the module changed."""
+"""Held while a model runs: parameters and modes of its copy, and flags of torch, are swapped for the time of a call.
+One thread at a time, or the last to put them back would leave them changed."""
 _HELD = local()
 """Of each thread, `by`: the function whose module is swapped at the moment, innermost of nested calls, with the
 parameters and buffers that the module holds."""
@@ -31,22 +34,27 @@ _NOBODY: tuple[None, dict, dict] = (None, {}, {})
 class ModelFunction:
     """f(params, batch) of shape (n, c), with everything else of the module as it was at the snapshot.
 
-    Later training of the module changes nothing here: parameters and buffers are copies, and the modes of
-    all submodules are put back for the time of a call.
+    Whatever happens to the module later changes nothing here: code, options and modes are those of a copy, values are
+    copies, and the user's module is never touched.
     """
 
     module: nn.Module
-    """The user's module; it lends its code and is never left changed."""
+    """A copy of the module without its values, which are put in for the time of a call; the module itself where it
+    cannot be copied."""
     forward: Forward
     """How the module is called."""
     params: dict[str, Tensor]
-    """The selected parameters."""
+    """The selected parameters; of complex ones the real and imaginary parts, (..., 2)."""
     frozen: dict[str, Tensor]
     """The other parameters."""
     buffers: dict[str, Tensor]
     """The buffers."""
     modes: dict[str, bool]
     """`training` of every submodule."""
+    complex: frozenset[str] = frozenset()
+    """The selected parameters that are complex in the module."""
+    aliases: tuple[Place, ...] = ()
+    """Where parameters or buffers stand beside their places in the module (see `aliases`)."""
 
     def __call__(self, params: dict[str, Tensor], batch: Batch) -> Tensor:
         """The outputs (n, c) for given values of the selected parameters.
@@ -54,8 +62,13 @@ class ModelFunction:
         Raises:
             ModelError: the output is not a tensor of shape (n, c).
         """
+        # Some models differentiate themselves in their inputs (residuals of differential equations, forces).
+        with torch.inference_mode(False), torch.enable_grad():
+            outputs = self.run(params, batch)
         # Models may give their outputs in another precision (logits in float32, say): all else is in the parameters'.
-        return check_outputs(self.run(params, batch), tensors(batch)[0].shape[0]).to(self.dtype)
+        outputs = check_outputs(outputs, tensors(batch)[0].shape[0]).to(self.dtype)
+        # A view has a graph only where the caller wants one, and keeps the tangents of forward mode.
+        return outputs if torch.is_grad_enabled() else outputs.view_as(outputs)
 
     def run(self, params: dict[str, Tensor], batch: Batch) -> object:
         """Whatever the model returns."""
@@ -66,15 +79,17 @@ class ModelFunction:
         """Does something while the module holds these parameters, and all else of the snapshot."""
         # A call may write to buffers (a counter, say): it gets copies to write to.
         buffers = {name: value.clone() for name, value in self.buffers.items()}
-        state = {f"module.{name}": value for name, value in (buffers | self.frozen | params).items()}
+        state = buffers | self.frozen | self.as_held(params)
         with (
             TURN,
-            _modes(self.module, self.modes),
-            _plain_attention(),
-            _plain_recurrence(self.module),
+            in_modes(self.module, self.modes),
+            plain_attention(),
+            plain_recurrence(self.module),
+            aliased(self.module, self.aliases, state),
             _held(self, params, buffers),
         ):
-            return torch.func.functional_call(_Stage(self.module), state, (work,))
+            staged = {f"module.{name}": value for name, value in state.items()}
+            return torch.func.functional_call(_Stage(self.module), staged, (work,))
 
     def held(self, params: dict[str, Tensor], work: Callable[[], Result]) -> Result:
         """As `within`, but at once where the module holds the same already: swapping takes longer than small work.
@@ -82,6 +97,13 @@ class ModelFunction:
         Backward passes belong here: checkpointed blocks run forward again in them.
         """
         return work() if self._is_held(params) else self.within(params, work)
+
+    def as_held(self, params: dict[str, Tensor]) -> dict[str, Tensor]:
+        """Parameters as the module holds them: complex where it has complex ones."""
+        return {
+            name: torch.view_as_complex(p.contiguous()) if name in self.complex else p
+            for name, p in params.items()
+        }
 
     def _is_held(self, params: dict[str, Tensor]) -> bool:
         """Whether this thread has put these parameters into the module, and nothing has changed buffers since."""
@@ -114,8 +136,16 @@ class ModelFunction:
         return next(iter(self.params.values())).device
 
 
+class BorrowedModuleWarning(UserWarning):
+    """A module cannot be copied, and is itself used while a kernel is computed."""
+
+
 def snapshot(module: nn.Module, *, params: Selection = None, forward: Forward | None = None) -> ModelFunction:
     """The function of a module now, detached from whatever happens to the module later.
+
+    Values, options, modes and hooks are copied, and calls run on the copy: other threads may use the module then.
+    A module that cannot be copied is used itself, one thread at a time, with a `BorrowedModuleWarning`. A complex
+    parameter is two real ones: derivatives are in real and imaginary parts.
 
     Args:
         module: in evaluation mode as far as samples would otherwise see each other or chance.
@@ -136,35 +166,76 @@ def snapshot(module: nn.Module, *, params: Selection = None, forward: Forward | 
         raise ModelError("not a model", expected="an nn.Module", got=type(module).__name__)
     check_evaluation_mode(module)
     chosen = select_parameters(module, params)
-    state = {**dict(module.named_parameters()), **dict(module.named_buffers())}
-    for name, value in state.items():
-        if torch.nn.parameter.is_lazy(value) or value.is_meta:
-            raise ModelError(
-                f"{name} has no values yet",
-                hint="model(batch) once for lazy layers, load_state_dict for meta tensors",
-            )
-        if value.is_floating_point() and not value.isfinite().all():
-            raise NumericalError(
-                f"{name} is not finite", hint="look for a diverged training run or a bad checkpoint"
-            )
-    kinds = {(p.dtype, p.device) for p in chosen.values()}
+    copies = _values(module)
+    kinds = {(p.dtype.to_real(), p.device) for p in chosen.values()}
     if len(kinds) > 1:
         words = ", ".join(sorted(f"{dtype} on {device}" for dtype, device in kinds))
         raise ModelError(
             "parameters are mixed", expected="one dtype and device", got=words, hint="model.to(...)"
         )
-    # Tensors made in inference mode could never take part in a backward pass.
-    with torch.inference_mode(False):
-        copies = {name: value.detach().clone() for name, value in state.items()}
     buffers = {name: copies[name] for name, _ in module.named_buffers()}
+    complex_ones = frozenset(name for name in chosen if copies[name].is_complex())
+    modes = {name: child.training for name, child in module.named_modules()}
+    code, rule, places = _own(module, forward or call)
     return ModelFunction(
-        module=module,
-        forward=forward or call,
-        params={name: copies[name] for name in chosen},
+        module=code,
+        forward=rule,
+        params={n: torch.view_as_real(copies[n]) if n in complex_ones else copies[n] for n in chosen},
         frozen={name: value for name, value in copies.items() if name not in chosen and name not in buffers},
         buffers=buffers,
-        modes={name: child.training for name, child in module.named_modules()},
+        modes=modes,
+        complex=complex_ones,
+        aliases=places,
     )
+
+
+def _values(module: nn.Module) -> dict[str, Tensor]:
+    """Copies of all parameters and buffers."""
+    copies = {}
+    for name, value in (*module.named_parameters(), *module.named_buffers()):
+        if torch.nn.parameter.is_lazy(value) or value.is_meta:
+            raise ModelError(
+                f"{name} has no values yet",
+                hint="model(batch) once for lazy layers, load_state_dict for meta tensors",
+            )
+        # Tensors made in inference mode could never take part in a backward pass.
+        with torch.inference_mode(False):
+            copies[name] = value.detach().clone()
+        if not _is_finite(copies[name]):
+            raise NumericalError(
+                f"{name} is not finite", hint="look for a diverged training run or a bad checkpoint"
+            )
+    return copies
+
+
+def _is_finite(tensor: Tensor) -> bool:
+    if not (tensor.is_floating_point() or tensor.is_complex()):
+        return True
+    if tensor.layout is not torch.strided:
+        tensor = tensor._values() if tensor.is_sparse else tensor.values()
+    return bool(tensor.isfinite().all())
+
+
+def _own(module: nn.Module, forward: Forward) -> tuple[nn.Module, Forward, tuple[Place, ...]]:
+    """A copy of a module with its rule, or the module itself where there can be none."""
+    if named := named_tensors(module, forward):
+        raise ModelError(
+            f"{named[0]} is used by a global name, where the snapshot's value cannot be put",
+            expected="parameters and buffers as attributes of the model",
+            hint="the first argument of forward= and of hooks is the model",
+        )
+    try:
+        code, rule = private_copy(module, forward)
+    except CannotCopyError as reason:
+        warnings.warn(
+            f"{type(module).__name__} cannot be copied ({reason}): it is used itself while something is computed, so "
+            "no other thread may use it then, and later changes of its plain attributes are seen. "
+            "Try: keep what cannot be copied out of it, and use the first argument of forward= and of hooks",
+            BorrowedModuleWarning,
+            stacklevel=4,
+        )
+        code, rule = module, forward
+    return code, rule, tuple(aliases(code, rule))
 
 
 def check_evaluation_mode(module: nn.Module) -> None:
@@ -249,50 +320,3 @@ def _held(function: ModelFunction, params: dict[str, Tensor], buffers: dict[str,
 def _same(a: Tensor, b: Tensor) -> bool:
     """Whether two parameters are the same memory, and both wait for gradients or neither does."""
     return a.data_ptr() == b.data_ptr() and a.requires_grad == b.requires_grad
-
-
-@contextmanager
-def _plain_attention() -> Iterator[None]:
-    # The fast path of attention layers is for inference: it has no derivatives, and other rounding.
-    fast = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fast)
-
-
-@contextmanager
-def _plain_recurrence(module: nn.Module) -> Iterator[None]:
-    # The fused float32 LSTM of oneDNN has neither forward-mode derivatives nor cells that can be told apart.
-    enabled = torch._C._get_mkldnn_enabled()
-    handles = []
-    for child in module.modules():
-        if isinstance(child, nn.LSTM):
-            handles += [
-                child.register_forward_pre_hook(lambda *_: torch._C._set_mkldnn_enabled(False)),
-                child.register_forward_hook(
-                    lambda *_: torch._C._set_mkldnn_enabled(enabled), always_call=True
-                ),
-            ]
-    try:
-        yield
-    finally:
-        for handle in handles:
-            handle.remove()
-
-
-@contextmanager
-def _modes(module: nn.Module, modes: dict[str, bool]) -> Iterator[None]:
-    changed = [
-        (child, child.training)
-        for name, child in module.named_modules()
-        if modes.get(name, child.training) != child.training
-    ]
-    for child, training in changed:
-        child.training = not training
-    try:
-        yield
-    finally:
-        for child, training in changed:
-            child.training = training

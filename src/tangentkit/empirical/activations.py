@@ -55,7 +55,7 @@ class Activations:
 
     def __init__(self, model: nn.Module, pick: Pick, *, forward: Forward | None, memory: int | str | None):
         self.function: ModelFunction = snapshot(model, params=lambda *_: True, forward=forward)
-        self.modules = dict(model.named_modules())
+        self.modules = dict(self.function.module.named_modules())
         self.pick, self.memory = pick, memory
         self._surveys: dict[tuple[str, tuple[str, ...]], Survey] = {}
 
@@ -238,10 +238,11 @@ def watch(
     """Runs a model and shows (name, inputs, output) of every call of some of its modules."""
 
     def look() -> None:
-        with torch.no_grad(), watching(modules, keep):
+        # Some models differentiate themselves; what is kept of them hangs on no graph.
+        with torch.inference_mode(False), torch.enable_grad(), watching(modules, torch.no_grad()(keep)):
             function.forward(function.module, copied(x))
 
-    # Hooks are of the user's module: they must not see the runs of other threads.
+    # Hooks must not see the runs of other threads.
     function.within(function.params, look)
 
 

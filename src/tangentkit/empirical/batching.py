@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import torch
 from torch import Tensor
 
 from tangentkit.core.errors import BudgetError
@@ -19,6 +20,15 @@ PASS_BYTES = 2**27
 """Tensors of the samples that go through the model together: some megabytes each, whose memory is used again."""
 LEAST_PASS = 8
 """Samples that go through the model together however large they are, for the sake of its matrix products."""
+
+SPARSE_PARTS = {
+    torch.sparse_coo: ("_indices", "_values"),
+    torch.sparse_csr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_bsr: ("crow_indices", "col_indices", "values"),
+    torch.sparse_csc: ("ccol_indices", "row_indices", "values"),
+    torch.sparse_bsc: ("ccol_indices", "row_indices", "values"),
+}
+"""The tensors of which a sparse one consists."""
 
 
 @dataclass(frozen=True)
@@ -65,13 +75,11 @@ def footprint(recording: Recording, sizes: dict[Layer, Size], generic: int) -> F
     """The bytes of a sample, from a small recording; `generic` counts parameters of the generic route."""
     item, n = recording.outputs.element_size(), recording.n
     own = {p.untyped_storage().data_ptr() for p in recording.parameters.values()}
-    saved: dict[int, int] = {}
-    for node in recording.graph.nodes:
+    saved: dict[object, int] = {}
+    for i, node in enumerate(recording.graph.nodes):
         for name in dir(node):
             if name.startswith("_saved_") and isinstance(value := _value(node, name), Tensor):
-                storage = value.untyped_storage()
-                if storage.data_ptr() not in own:
-                    saved[storage.data_ptr()] = storage.nbytes()
+                saved |= {place or (i, name): size for place, size in _memory(value) if place not in own}
     layers = recording.structure.layers
     nodes = {use.node for layer in layers for use in (*layer.uses, *layer.bias_uses)}
     outgoing = sum(math.prod(recording.graph.shapes(i)[0]) for i in nodes)
@@ -101,6 +109,19 @@ def _value(node: object, name: str) -> object:
     except RuntimeError:
         # Freed, or modified in place since: whatever it was, it is not kept for us.
         return None
+
+
+def _memory(tensor: Tensor) -> list[tuple[int | None, int]]:
+    """(address, bytes) of the memory that a tensor holds; None where it has no address."""
+    if tensor.layout is not torch.strided:
+        parts = SPARSE_PARTS.get(tensor.layout, ())
+        return [found for part in parts for found in _memory(getattr(tensor, part)())]
+    try:
+        storage = tensor.untyped_storage()
+        return [(storage.data_ptr(), storage.nbytes())]
+    except (RuntimeError, NotImplementedError):
+        # Nested tensors, and what torch.func and forward mode wrap.
+        return [(None, int(tensor.numel()) * tensor.element_size())]
 
 
 def buffer_entries(sizes: Sequence[Size], work: Work, blocks: Blocks) -> int:

@@ -56,7 +56,7 @@ def check_company(
 
     def compare(model: ModelFunction, samples: Batch, together: Tensor) -> None:
         few = [_run(model, take(samples, part)) for part in chosen.split(size)]
-        check_same(torch.cat(few), together[chosen], (size, batch_size(batch)))
+        check_same(torch.cat(few).detach(), together[chosen], (size, batch_size(batch)))
 
     if function.dtype not in HALVES:
         compare(function, batch, outputs.detach())

@@ -34,16 +34,20 @@ class Product:
         Raises:
             ModelError: the model takes another path for these samples.
         """
-        try:
+
+        def inputs() -> Tensor:
             site = record(self.function, x, self.structure).sites[self.use]
+            assert isinstance(site, Matrix)
+            return site.inputs(slice(None)).flatten(1).detach()
+
+        try:
+            return self.function.within(self.function.params, inputs)
         except AnotherGraphError:
             raise ModelError(
                 "the last product with a weight depends on the data",
                 expected="the same operations for all samples",
                 hint="layer=name of a module whose input is meant",
             ) from None
-        assert isinstance(site, Matrix)
-        return site.inputs(slice(None)).flatten(1).detach()
 
 
 def last_product(function: ModelFunction, x: Batch, modules: dict[str, nn.Module]) -> Product | str | None:
@@ -57,6 +61,11 @@ def last_product(function: ModelFunction, x: Batch, modules: dict[str, nn.Module
         x: some samples.
         modules: the linear layers by name.
     """
+    # Saved tensors of checkpointed blocks are computed when they are looked at: all must see the snapshot.
+    return function.within(function.params, lambda: _found(function, x, modules))
+
+
+def _found(function: ModelFunction, x: Batch, modules: dict[str, nn.Module]) -> Product | str | None:
     flat, calls, trial = _with_flat_outputs(function), [], spread(x, 3)
 
     def traced() -> Recording:

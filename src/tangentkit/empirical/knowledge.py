@@ -59,12 +59,13 @@ class Knowledge:
     def of(self, x: Batch) -> Known:
         """What is known for samples like these, learned and verified if they are the first."""
         if describe(x) not in self._known:
-            structure = verified(self.function, x, learn_structure(self.function, x))
-            if structure.unused:
-                shown = ", ".join(structure.unused[:5]) + (", ..." if len(structure.unused) > 5 else "")
-                text = f"{len(structure.unused)} parameter(s) do not reach the output: {shown}"
+            # Saved tensors of checkpointed blocks are computed when they are looked at: all must see the snapshot.
+            self._known[describe(x)] = self.function.held(self._leaves(), lambda: self._learned(x))
+            unused = self._known[describe(x)].structure.unused
+            if unused:
+                shown = ", ".join(unused[:5]) + (", ..." if len(unused) > 5 else "")
+                text = f"{len(unused)} parameter(s) do not reach the output: {shown}"
                 warnings.warn(text, UnusedParameterWarning, stacklevel=4)
-            self._known[describe(x)] = self._assess(x, structure)
         return self._known[describe(x)]
 
     def record(self, batch: Batch, known: Known) -> Recording:
@@ -97,18 +98,23 @@ class Knowledge:
 
     def revising(self, x: Batch, work: Callable[[], Result]) -> Result:
         """Does some work; again, with fewer assumptions, where a batch shows one to be wrong."""
-        # Saved tensors of checkpointed blocks are computed when they are looked at: all must see the snapshot.
-        leaves = {name: p.detach().requires_grad_() for name, p in self.function.params.items()}
+        leaves = self._leaves()
         while True:
             try:
                 return self.function.within(leaves, work)
             except AnotherGraphError:
                 structure = self.of(x).structure
-                generic = structure.all_generic(self.function.params, "the graph depends on the data")
+                generic = structure.all_generic("the graph depends on the data")
                 self._known[describe(x)] = self._assess(x, replace(generic, vmap=False))
             except WrongRuleError as error:
                 structure = self.of(x).structure.without(error.reasons)
                 self._known[describe(x)] = self._assess(x, replace(structure, vmap=False))
+
+    def _leaves(self) -> dict[str, Tensor]:
+        return {name: p.detach().requires_grad_() for name, p in self.function.params.items()}
+
+    def _learned(self, x: Batch) -> Known:
+        return self._assess(x, verified(self.function, x, learn_structure(self.function, x)))
 
     def _assess(self, x: Batch, structure: Structure) -> Known:
         function, trial, company = self.function, spread(x, 2), distinct(spread(x, BATCH))

@@ -97,7 +97,9 @@ def make_plan(function: ModelFunction, known: Known, work: Work, budget: int) ->
     size = batching(known.footprint, work, budget, like.element_size())
     for name, uses, cost, note in _costs(function, known, work, size, like.element_size()):
         p = function.params[name]
-        share = p.numel() / total
+        share = p.numel() / max(total, 1)
+        if name in function.complex:
+            note = "; ".join(filter(None, [note, "real and imaginary parts"]))
         rows[name] = PlanRow(name, tuple(p.shape), uses, cost.route, cost.flops, cost.bytes, share, note)
     forward, backward = size.passes(work)
     return Plan(
@@ -145,6 +147,8 @@ def _costs(
         yield name, structure.counts.get(name, 0), cost, reason
     for name in structure.unused:
         yield name, 0, Cost("none", 0, 0), "does not reach the output"
+    for name in (name for name, p in function.params.items() if not p.numel()):
+        yield name, 0, Cost("none", 0, 0), "has no entries"
 
 
 def measured_rate(like: Tensor, size: int = 512) -> float:

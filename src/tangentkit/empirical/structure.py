@@ -1,6 +1,5 @@
 """Where and how a model uses its parameters, learned from a few samples."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -119,8 +118,9 @@ class Structure:
             unproven=self.unproven - set(reasons),
         )
 
-    def all_generic(self, names: Iterable[str], reason: str) -> "Structure":
+    def all_generic(self, reason: str) -> "Structure":
         """Nothing assumed of the graph, every parameter on the generic route."""
+        names = (*self.names(), *self.generic, *self.unused)
         reasons = {name: self.generic.get(name, reason) for name in names}
         return Structure((), {}, (), reasons, (), self.counts, vmap=self.vmap)
 
@@ -149,21 +149,40 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
     small_parameters, small_outputs, small = trace(function, take(trial, slice(0, SMALL)))
     large_parameters, large_outputs, large = trace(function, trial)
     check_company(function, trial, large_outputs, chosen=torch.arange(LARGE), size=1)
-    names = list(function.params)
     if small.signature != large.signature:
         recurrent = any(isinstance(child, nn.RNNBase) for child in function.module.modules())
-        reason = LENGTHS if recurrent else "the graph depends on the batch size"
-        return Structure((), {}, (), dict.fromkeys(names, reason), ())
-    side = parameter_side(small, large)
-    uses = find_uses(small, side)
-    used = [use for found in uses.values() for use in found]
-    pooled = {use: pooling.from_behind(large, side, use) for use in used}
-    headed = {use: merging.before_head(large, side, use) for use in used}
-    nodes = sorted({use.node for use in (*used, *pooled.values(), *headed.values()) if use is not None})
+        return _unread(function, LENGTHS if recurrent else "the graph depends on the batch size")
     passes = (
         (function, small_parameters, small, small_outputs),
         (function, large_parameters, large, large_outputs),
     )
+    try:
+        return _read(passes)
+    except Exception as error:
+        # Whatever tensors the graph is of (nested ones have no shapes, say), autograd will manage.
+        return _unread(function, f"the graph cannot be read: {type(error).__name__} {error}")
+
+
+def _unread(function: ModelFunction, reason: str) -> Structure:
+    """Nothing known of the graph."""
+    return Structure((), {}, (), dict.fromkeys(_sized(function), reason), ())
+
+
+def _sized(function: ModelFunction) -> list[str]:
+    """The parameters that have entries: layers of width zero have none, and add nothing to a kernel."""
+    return [name for name, p in function.params.items() if p.numel()]
+
+
+def _read(passes: "tuple[Pass, Pass]") -> Structure:
+    """The structure that two passes show."""
+    (function, _, small, _), (_, _, large, _) = passes
+    names = _sized(function)
+    side = parameter_side(small, large)
+    uses = {name: found for name, found in find_uses(small, side).items() if name in names}
+    used = [use for found in uses.values() for use in found]
+    pooled = {use: pooling.from_behind(large, side, use) for use in used}
+    headed = {use: merging.before_head(large, side, use) for use in used}
+    nodes = sorted({use.node for use in (*used, *pooled.values(), *headed.values()) if use is not None})
     axes, mixed, guessed = _sample_axes(passes, nodes)
     kinds, generic = {}, {}
     for name, found in uses.items():

@@ -57,7 +57,8 @@ class TangentKernel(Kernel):
     index c, vector v  (n, m)          kernel of the output f_c, of v · f
     =================  ==============  ====================================
 
-    It is a snapshot: training the module later does not change it, and the module is never left changed.
+    It is a snapshot: training the module later, or changing its attributes, does not change it, and the module may be
+    used meanwhile. Of complex parameters, the real and imaginary parts count: K = Re <g, g'>.
 
     Args:
         model: any module that autograd can differentiate, in evaluation mode where that matters.

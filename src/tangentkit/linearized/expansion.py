@@ -16,7 +16,6 @@ from tangentkit.linearized.evaluation import Evaluation, Outputs, Weights
 from tangentkit.linearized.finite import finite_orders
 from tangentkit.linearized.named_tensors import NamedTensors
 from tangentkit.linearized.routes import TROUBLE, choose_route
-from tangentkit.linearized.skeleton import skeleton
 
 
 def linearize(
@@ -41,7 +40,7 @@ def linearize(
             called with the batch.
 
     Raises:
-        ModelError: the model cannot be copied, is not initialized, mixes dtypes, or has dropout or BatchNorm in
+        ModelError: the model is not initialized, mixes dtypes, or has dropout or BatchNorm in
             training mode.
 
     Example:
@@ -70,7 +69,7 @@ def taylorize(
 
     Raises:
         InputError: the degree is not a positive integer.
-        ModelError: the model cannot be copied, is not initialized, mixes dtypes, or has dropout or BatchNorm in
+        ModelError: the model is not initialized, mixes dtypes, or has dropout or BatchNorm in
             training mode.
 
     Example:
@@ -136,7 +135,7 @@ class Expansion(nn.Module):
         """
         code, state = self._code.module, dict(self.origin.named_buffers(remove_duplicate=False))
         with torch.no_grad():
-            state |= {name: state[name] + u for name, u in self._u().items()}
+            state |= self._code.as_held({name: state[name] + u for name, u in self._u().items()})
         # One tensor may have several names (tied weights), of which the origin has the first.
         first = {id(w): name for name, w in (*code.named_parameters(), *code.named_buffers())}
         wanted = code.state_dict(keep_vars=True)
@@ -240,8 +239,7 @@ def _function(model: nn.Module, params: Selection, forward: Forward | None) -> M
             hint="call it once with a batch, so that lazy layers learn their shapes",
         )
     _refuse_scaled_gradients(model, params)
-    function = snapshot(model, params=params, forward=_ByRule(forward) if forward else _as_called)
-    return replace(function, module=skeleton(model))
+    return snapshot(model, params=params, forward=_ByRule(forward) if forward else _as_called)
 
 
 def _refuse_scaled_gradients(model: nn.Module, params: Selection) -> None:

@@ -16,8 +16,8 @@ from tangentkit.linearized.derivatives import ROUTES, Route
 from tangentkit.linearized.evaluation import Evaluation, Weights
 from tangentkit.linearized.substitutes import Substitutes
 
-TROUBLE = (RuntimeError, NotImplementedError)
-"""What torch raises where an operation lacks a derivative."""
+TROUBLE = (RuntimeError, NotImplementedError, AttributeError)
+"""What torch raises where an operation lacks a derivative; nested tensors lack attributes."""
 
 
 def choose_route(evaluate: Evaluation, degree: int) -> str:
