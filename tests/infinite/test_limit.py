@@ -132,3 +132,20 @@ def test_a_converted_model_has_the_limit_of_the_plain_one():
     )
     mean, error = kernel.with_error(x)
     assert ((mean / 2 - exact).abs() <= 4.5 * error / 2 + 3 * exact.max() / 256).all()
+
+
+@pytest.mark.parametrize("pooled", [True, False])
+def test_the_plan_tells_pairs_positions_and_about_the_time(pooled):
+    pool = [nn.AdaptiveAvgPool2d(1)] if pooled else []
+    layers = [nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), *pool, nn.Flatten()]
+    model = nn.Sequential(*layers, nn.Linear(4 if pooled else 4 * 36, 1))
+    x = torch.randn(20, 3, 6, 6)
+    kernel = InfiniteKernel(model)
+    plan, across = kernel.plan(x), kernel.plan(x, x[:5])
+    assert (plan.shape, plan.pairs, plan.positions, plan.all_positions) == ((20, 20), 210, (6, 6), pooled)
+    assert (across.shape, across.pairs, across.nbytes) == ((20, 5), 100, 400)
+    assert ("all pairs of positions" in str(plan)) == pooled
+    kernel(x)
+    start = time.perf_counter()
+    kernel(x)
+    assert 0.02 <= plan.seconds / (time.perf_counter() - start) <= 50  # a busy machine, and milliseconds

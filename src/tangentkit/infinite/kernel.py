@@ -19,6 +19,7 @@ from tangentkit.infinite.network import Nonlinear
 from tangentkit.infinite.norms import NORMS
 from tangentkit.infinite.pairings import Listed, Pairing, Panel, Products, Selves
 from tangentkit.infinite.parameterization import Scales
+from tangentkit.infinite.plan import InfinitePlan, estimated_seconds
 from tangentkit.infinite.propagation import Field, Propagation, gathers_many, largest_field, same_positions
 from tangentkit.infinite.reading import Reading, read
 from tangentkit.infinite.repeats import repeats
@@ -140,6 +141,34 @@ class InfiniteKernel(Kernel):
         x = self._checked(x)
         with torch.inference_mode(False):
             return _finite(self._work(x).diag(x))
+
+    def plan(self, x: Batch, y: Batch | None = None) -> InfinitePlan:
+        """What a call will take: pairs, positions and an estimated time, from calls with few samples. It prints.
+
+        Example:
+            >>> model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
+            >>> print(InfiniteKernel(model).plan(torch.ones(100, 3)))
+            100 x 100 entries, 5050 pairs of samples, 40 kB
+            one covariance for each pair of samples and each layer
+            about ... s
+        """
+        x = self._checked(x)
+        other = None if y is None else self._checked(y)
+        n, m = len(x), len(x if other is None else other)
+        work, least = self._work(x), min(n, m)
+        # So many that functions without a closed form are read from tables, as they are for more.
+        begin = 2 if work.positions else 32
+        seconds = estimated_seconds(
+            lambda s: self(x[:s], None if other is None else other[:s]), least, begin=begin
+        )
+        return InfinitePlan(
+            shape=(n, m),
+            pairs=n * (n + 1) // 2 if other is None else n * m,
+            positions=work.positions,
+            all_positions=work.sums_offsets,
+            nbytes=n * m * work.dtype.itemsize,
+            seconds=seconds * max(n, m) / least,
+        )
 
     def _checked(self, x: Batch) -> Tensor:
         pairs, x = is_data_set(x), as_batch(x)
@@ -307,6 +336,11 @@ class Work:
     def dtype(self) -> torch.dtype:
         """Of the result: that of the inputs, after whatever the model does to them before the first layer."""
         return self.reading.dtype
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """Of the first field."""
+        return tuple(self.reading.network.nodes[next(iter(self.reading.sources))].positions)
 
     @cached_property
     def sums_offsets(self) -> bool:
