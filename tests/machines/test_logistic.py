@@ -112,4 +112,4 @@ def test_large_logits_do_not_overflow():
 def test_a_step_that_does_not_fit_is_refused():
     x, y, _ = problem(classes=3)
     with pytest.raises(BudgetError, match=r"Newton step.*KernelGLM"):
-        KernelLogistic(ridge=1.0, memory=40 * 40 * 8 * 4).fit(x @ x.T, y)
+        KernelLogistic(ridge=1.0, memory=40 * 40 * 8 * 2 - 1).fit(x @ x.T, y)
