@@ -149,7 +149,9 @@ def minimize(likelihood: Likelihood, *, goal: Goal, max_steps: int) -> Minimum:
         if inverse is None or not shift / STALE <= wanted <= STALE * shift:
             inverse, shift = None, wanted  # the old inverse goes before its successor takes room
             inverse = space.inverse(shift)
-        step, along = _step(likelihood, inverse, p, g, enough=min(MOST_LEFT, slope))
+        # No more of the step than the goal asks for.
+        enough = max(min(MOST_LEFT, slope), goal.slope / (3 * slope))
+        step, along = _step(likelihood, inverse, p, g, enough=enough)
         decrement = -space.inner(g, step, along)
         gap = decrement / 2
         found = _backtrack(likelihood, (a, image, value), (step, along), decrement)
