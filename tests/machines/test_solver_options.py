@@ -122,7 +122,9 @@ def test_an_option_of_a_method_of_linear_algebra_arrives(method, option):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 @pytest.mark.parametrize(
-    ("minimizer", "option"), MINIMIZER_OPTIONS, ids=lambda part: part if isinstance(part, str) else part.__name__
+    ("minimizer", "option"),
+    MINIMIZER_OPTIONS,
+    ids=lambda part: part if isinstance(part, str) else part.__name__,
 )
 def test_an_option_of_a_minimizer_arrives(minimizer, option):
     (K, y), usual = kernel(), {"steps": 20} if minimizer is Adam else {}

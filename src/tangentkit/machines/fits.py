@@ -302,7 +302,9 @@ def fit_normal(
     return NormalFit(gamma, ridge, misfit, message, factor, converged=converged)
 
 
-def _share(squares: Float[Tensor, " q"], Y: Float[Tensor, "n q"], weights: Float[Tensor, " n"] | None) -> float:
+def _share(
+    squares: Float[Tensor, " q"], Y: Float[Tensor, "n q"], weights: Float[Tensor, " n"] | None
+) -> float:
     """√(Σ w e² / Σ w y²) of the column where it is largest."""
     Y = in_working_precision(Y)
     sizes = (Y.square() if weights is None else weights[:, None].to(Y) * Y.square()).sum(0)

@@ -128,9 +128,9 @@ class HeldGram(Gram):
         _check_budget(2 * self.K.numel(), roots, memory)
         if ridge <= LEAST_SHIFT * float(roots.square().sum()) * self.mean_diagonal():
             U, values = self._eigenpairs()
-            return FeatureSpace(U * values.abs().sqrt(), roots, intercept=False), lambda a: (
-                U @ (a / values.abs().sqrt()[:, None])
-            )
+            return FeatureSpace(
+                U * values.abs().sqrt(), roots, intercept=False
+            ), lambda a: U @ (a / values.abs().sqrt()[:, None])
         H = torch.empty_like(self.K, dtype=roots.dtype, memory_format=torch.contiguous_format)
         return SampleSpace(H.copy_(self.K), roots, intercept=False), lambda alpha: alpha
 

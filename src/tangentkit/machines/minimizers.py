@@ -140,6 +140,7 @@ class Newton(Minimizer):
         A, b = lift(found.coefficients), torch.zeros(objective.classes).to(roots)
         if objective.intercept:
             b = objective.weights @ (found.logits - objective.times(A).reshape(targets.shape))
+            b = b - b.mean()  # the softmax does not see what is common to all
         value, *gradient = objective.gradient(A, b)
         _, *at_zero = objective.gradient(*objective.zeros())
         size, first = _norm(gradient), _norm(at_zero)

@@ -208,7 +208,10 @@ def _step(
     if inverse.hidden and likelihood.ridge:
         # The inner product does not see what moves no logit: it would grow from step to step. There δ = left / ridge.
         rest, its_image = inverse.hidden(left)
-        step, total = step.add(rest, alpha=1 / likelihood.ridge), total.add(its_image, alpha=1 / likelihood.ridge)
+        step, total = (
+            step.add(rest, alpha=1 / likelihood.ridge),
+            total.add(its_image, alpha=1 / likelihood.ridge),
+        )
     return step, total
 
 
