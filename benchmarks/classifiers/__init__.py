@@ -32,8 +32,8 @@ def section(record: dict) -> str:
         f"Ten classes in float64; ours and scikit-learn's `LogisticRegression` (L-BFGS) in turns, medians of "
         f"{record['rounds']} rounds. The gap",
         "is how far the objective ends above the lowest that was found, relative to it; the gradient is relative to",
-        "that at zero. `KernelLogistic` on 33 features that are given, and `KernelGLM` on the tangent kernel of an MLP,",
-        "against `LogisticRegression` on the same features, and on the rows of the same matrix.",
+        "that at zero. `KernelLogistic` on 33 features that are given, and `KernelGLM` on the tangent kernel of an",
+        "MLP, against `LogisticRegression` on the same features, and on the rows of the same matrix.",
         "",
         "| workload | ours | scikit-learn | time |",
         "|---|---|---|---|",

@@ -35,7 +35,8 @@ class KernelGLM(KernelClassifier):
     ======== ===========================================================================================
 
     A kernel with fewer features than samples (conjugate, sketched, given) is solved by "newton" in the features, and
-    predicts from them: no (n, n) matrix is made. A block kernel k(x, y) (n, c, m, c), with one output for every class, has logits Σ_i k(x, x_i) α_i.
+    predicts from them: no (n, n) matrix is made. A block kernel k(x, y) (n, c, m, c), with one output for every
+    class, has logits Σ_i k(x, x_i) α_i.
 
     Args:
         kernel: "precomputed", "features", a kernel of this library, or a function k(x, y).

@@ -23,7 +23,8 @@ class KernelLogistic(KernelClassifier):
     With z = k(·, X) α it minimizes Σ_i w_i ℓ(y_i, z_i) + (ridge / 2) αᵀ K α, ℓ being the logistic loss, or the
     cross-entropy of the softmax for more than two classes. There is no intercept: add one by a kernel, such as
     `ConjugateKernel(model, bias=True)`. A kernel with fewer features than samples (conjugate, sketched, given) is
-    solved in the features, and predicts from them: no (n, n) matrix is made. A block kernel k(x, y) (n, c, m, c) has one output for every class.
+    solved in the features, and predicts from them: no (n, n) matrix is made. A block kernel k(x, y) (n, c, m, c) has
+    one output for every class.
 
     Data that can be separated have no optimum without a ridge, and one far away with a small ridge: the iteration
     then ends at `max_iter`, says so by a ConvergenceWarning, and `converged_` is False.

@@ -2,9 +2,9 @@
 
     φ = Σ_i w_i ℓ(y_i, z_i) + (ridge / 2) ‖f‖²,    z = f + b,
 
-ℓ being the logistic loss (one logit) or the cross-entropy (c logits), f a function of a space with coefficients a (see
-`spaces`). With p the probabilities, χ the one-hot labels and C_i = diag(p_i) - p_i p_iᵀ the curvature, the gradient of
-samples' coefficients in their inner product, and the equations of a step δ, are
+ℓ being the logistic loss (one logit) or the cross-entropy (c logits), f a function of a space with coefficients a
+(see `spaces`). With p the probabilities, χ the one-hot labels and C_i = diag(p_i) - p_i p_iᵀ the curvature, the
+gradient of samples' coefficients in their inner product, and the equations of a step δ, are
 
     g = √w (p - χ) + ridge Π a,    (C Ĥ + ridge Π) δ = -g,
 

@@ -1,7 +1,7 @@
 """Spaces: the functions that a likelihood chooses from, by coefficients a, known on the n training samples.
 
-All is weighted and centered once, so that what follows sees neither weights nor an intercept that is nearly one of the
-functions. With r = √w the roots of the weights, e = r / ‖r‖, t = Σ w, and Π = I - e eᵀ where there is an intercept:
+All is weighted and centered once, so that what follows sees neither weights nor an intercept that is nearly one of
+the functions. With r = √w, e = r / ‖r‖, t = Σ w, and Π = I - e eᵀ where there is an intercept (else Π = I):
 
     samples    Ĥ = Π diag(r) H diag(r) Π + t e eᵀ         logits  diag(r)⁻¹ Ĥ a,    norm of a function  aᵀ Π Ĥ Π a
     features   Ψ̂ = [Π diag(r) Ψ,  √t e]                   logits  diag(r)⁻¹ Ψ̂ a,    norm of a function  aᵀ Π a
