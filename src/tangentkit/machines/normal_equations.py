@@ -1,7 +1,8 @@
 """Normal equations (Φᵀ W Φ + ridge I) γ = Φᵀ W Y of tall features, in one pass over strips of rows.
 
 Sums over strips are in float64. A strip is multiplied in float64 as well, but for features in float32 with a ridge
-that covers their rounding: then in float32, at half the cost, and what that loses is put right by residuals in float64.
+that covers their rounding: then in float32, at half the cost, and what that loses is put right by residuals in
+float64.
 """
 
 from collections.abc import Iterable, Iterator
