@@ -10,8 +10,8 @@ from torch import nn
 from tangentkit import reference
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.seeds import Key
-from tangentkit.empirical import TangentKernel
-from tangentkit.machines import LBFGS, SGD, Adam, KernelGLM
+from tangentkit.empirical import ConjugateKernel, TangentKernel
+from tangentkit.machines import LBFGS, SGD, Adam, KernelGLM, Newton
 
 
 def problem(n=30, classes=3, *, seed=0):
@@ -23,11 +23,12 @@ def problem(n=30, classes=3, *, seed=0):
     return K, y
 
 
+@pytest.mark.parametrize("solver", [Newton(tol=1e-9), LBFGS(tol=1e-7)])
 @pytest.mark.parametrize("classes", [2, 4])
-def test_lbfgs_finds_the_minimum_of_the_reference(classes):
+def test_it_finds_the_minimum_of_the_reference(classes, solver):
     K, y = problem(classes=classes)
-    W, b = reference.kernel_glm(K, y, ridge=1e-3, steps=3000)
-    machine = KernelGLM(ridge=1e-3, scaling=None, solver=LBFGS(tol=1e-7)).fit(K, y)
+    W, b = reference.kernel_glm(K, y, ridge=1e-3, steps=300)
+    machine = KernelGLM(ridge=1e-3, scaling=None, solver=solver).fit(K, y)
     expected = (K @ W + b).softmax(1)
     torch.testing.assert_close(machine.predict_proba(K), expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(machine.dual_coef_, W, rtol=1e-3, atol=1e-3)
@@ -43,7 +44,7 @@ def test_its_logits_are_sums_over_training_samples():
     torch.testing.assert_close(machine.scale_, float((7 * K).std()))
 
 
-@pytest.mark.parametrize("solver", ["lbfgs", "sgd", Adam(steps=50)])
+@pytest.mark.parametrize("solver", ["newton", "lbfgs", "sgd", Adam(steps=50)])
 @pytest.mark.parametrize("scaling", ["diagonal", "deviation"])
 def test_scaling_takes_the_units_out(solver, scaling):
     K, y = problem()
@@ -97,7 +98,7 @@ def test_adam_on_a_block_kernel_step_by_step():
 def test_long_training_by_adam_ends_where_lbfgs_does():
     K, y = problem(n=12)
     adam = KernelGLM(solver=Adam(steps=1200, learning_rate=2e-2), ridge=0.1).fit(K, y)
-    best = KernelGLM(solver=LBFGS(tol=1e-7), ridge=0.1).fit(K, y)
+    best = KernelGLM(solver=Newton(tol=1e-9), ridge=0.1).fit(K, y)
     torch.testing.assert_close(adam.losses_[-1], best.losses_[-1], rtol=1e-5, atol=0)
     torch.testing.assert_close(adam.predict_proba(K), best.predict_proba(K), rtol=0, atol=1e-3)
 
@@ -105,7 +106,7 @@ def test_long_training_by_adam_ends_where_lbfgs_does():
 def test_weights_count_samples():
     K, y = problem()
     w = torch.linspace(0.5, 2, len(y), dtype=torch.float64)
-    machine = KernelGLM(ridge=1e-2, scaling=None, solver=LBFGS(tol=1e-7)).fit(K, y, w)
+    machine = KernelGLM(ridge=1e-2, scaling=None, solver=Newton(tol=1e-9)).fit(K, y, w)
     # At the minimum Kᵀ w (p - χ) / Σw + ridge A = 0, and Σ w (p - χ) = 0 for the intercept.
     R = w[:, None] * (machine.predict_proba(K) - torch.eye(3, dtype=K.dtype)[y]) / w.sum()
     torch.testing.assert_close(K @ R, -1e-2 * machine.dual_coef_, rtol=1e-5, atol=1e-7)
@@ -115,7 +116,7 @@ def test_weights_count_samples():
 def test_an_optimum_that_is_not_reached_is_reported():
     K, y = problem()
     with pytest.warns(ConvergenceWarning, match="stopped after 3 steps"):
-        machine = KernelGLM(solver=LBFGS(max_steps=3), ridge=1e-4).fit(K, y)
+        machine = KernelGLM(solver=Newton(max_steps=3), ridge=1e-4).fit(K, y)
     assert (machine.converged_, machine.n_iter_) == (False, 3)
 
 
@@ -130,3 +131,95 @@ def test_refusals():
         KernelGLM(solver="lbfsg").fit(K, y)
     with pytest.raises(KeyError, match="unknown scaling 'diag'"):
         KernelGLM(scaling="diag").fit(K, y)
+
+
+def gradient(machine, K, y, ridge, w=None):
+    """The largest entry of the gradient of the mean cross-entropy + ridge/2 ‖A‖², of the kernel as scaled."""
+    w = torch.ones(len(y), dtype=K.dtype) if w is None else w
+    A, b = (machine.dual_coef_ * machine.scale_).requires_grad_(), machine.intercept_.clone().requires_grad_()
+    each = nn.functional.cross_entropy(K / machine.scale_ @ A + b, y, reduction="none")
+    loss = w @ each / w.sum() + ridge / 2 * A.square().sum()
+    return max(float(part.abs().max()) for part in torch.autograd.grad(loss, [A, b]))
+
+
+def smooth_kernel(n, *, seed=0):
+    """Eigenvalues over ten orders of magnitude, one of them far above all others."""
+    x = torch.rand(n, 2, dtype=torch.float64, generator=Key(seed).fold("smooth").torch())
+    return 1 + torch.exp(-2 * torch.cdist(x, x).square()), (x[:, 0] > x[:, 1]).long() + (
+        x.sum(1) > 1.2
+    ).long()
+
+
+@pytest.mark.parametrize("ridge", [1e-2, 1e-5, 1e-8])
+def test_an_ill_conditioned_kernel_is_fitted_to_its_optimum(ridge):
+    K, y = smooth_kernel(300)
+    machine = KernelGLM(ridge=ridge, solver=Newton(tol=1e-8)).fit(K, y)
+    assert machine.converged_
+    assert gradient(machine, K, y, ridge) < 1e-7
+
+
+def test_a_kernel_with_negative_eigenvalues_is_fitted_too():
+    K, y = smooth_kernel(60)
+    K = K - 0.3 * torch.eye(60, dtype=K.dtype)
+    machine = KernelGLM(ridge=1e-3, scaling=None, solver=Newton(tol=1e-8)).fit(K, y)
+    assert gradient(machine, K, y, 1e-3) < 1e-7
+
+
+def test_weights_of_zero_and_of_thousands_are_fitted_to_the_optimum():
+    K, y = smooth_kernel(60)
+    w = torch.logspace(-2, 3, 60, dtype=torch.float64)
+    w[5:20] = 0.0
+    machine = KernelGLM(ridge=1e-4, solver=Newton(tol=1e-9)).fit(K, y, w)
+    assert machine.converged_
+    assert gradient(machine, K, y, 1e-4, w) < 1e-7
+
+
+def test_a_matrix_in_float32_is_fitted_in_float64():
+    K, y = smooth_kernel(80)
+    small = K.float()
+    machine = KernelGLM(ridge=1e-4, solver=Newton(tol=1e-8)).fit(small, y)
+    assert gradient(machine, small.double(), y, 1e-4) < 1e-7
+
+
+def test_block_kernels_by_newton_end_where_lbfgs_does():
+    K, y = problem(n=12)
+    block = torch.einsum("ij,ab->iajb", K, torch.tensor([[2.0, 0.5, 0], [0.5, 1, 0], [0, 0, 1]]).double())
+    ours, slow = (
+        KernelGLM(ridge=1e-2, solver=solver).fit(block, y) for solver in (Newton(tol=1e-9), LBFGS(tol=1e-8))
+    )
+    torch.testing.assert_close(ours.dual_coef_, slow.dual_coef_, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(ours.intercept_, slow.intercept_, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("scaling", ["diagonal", "deviation", None])
+def test_in_features_it_is_what_it_is_on_their_kernel(scaling):
+    x = torch.randn(50, 4, dtype=torch.float64, generator=Key(3).torch())
+    x[:, 3] = x[:, 2]  # features may depend on each other
+    y, z = torch.arange(50) % 3, torch.ones(2, 4, dtype=torch.float64)
+    w = torch.linspace(0, 2, 50, dtype=torch.float64)
+    inside = KernelGLM("features", ridge=1e-3, scaling=scaling, solver=Newton(tol=1e-10)).fit(x, y, w)
+    outside = KernelGLM(ridge=1e-3, scaling=scaling, solver=Newton(tol=1e-10)).fit(x @ x.T, y, w)
+    torch.testing.assert_close(inside.scale_, outside.scale_)
+    torch.testing.assert_close(inside.dual_coef_, outside.dual_coef_, rtol=1e-6, atol=1e-8)
+    torch.testing.assert_close(inside.decision_function(z), outside.decision_function(z @ x.T))
+    torch.testing.assert_close(inside.coef_, x.T @ inside.dual_coef_)
+    torch.testing.assert_close(inside.portable().decision_function(z), inside.decision_function(z))
+
+
+def test_a_network_with_few_features_needs_no_kernel_matrix():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2))
+    x = torch.randn(20_000, 3)
+    kernel = ConjugateKernel(model)
+    machine = KernelGLM(kernel, memory="50MB").fit(x, (x[:, 0] > 0).long())  # a matrix would be of 3.2 GB
+    assert machine.converged_
+    assert machine.coef_.shape == (8, 2)
+    assert machine.score(x, (x[:, 0] > 0).long()) > 0.9
+
+
+def test_separable_data_without_a_ridge_have_no_optimum():
+    K, y = problem()
+    with pytest.warns(ConvergenceWarning, match="separable and ridge is 0: the optimum is at infinity"):
+        machine = KernelGLM(ridge=0.0).fit(K, y)
+    assert not machine.converged_
+    torch.testing.assert_close(machine.predict(K), y)

@@ -112,4 +112,47 @@ def test_large_logits_do_not_overflow():
 def test_a_step_that_does_not_fit_is_refused():
     x, y, _ = problem(classes=3)
     with pytest.raises(BudgetError, match=r"Newton step.*KernelGLM"):
-        KernelLogistic(ridge=1.0, memory=40 * 40 * 8 * 4).fit(x @ x.T, y)
+        KernelLogistic(ridge=1.0, memory=40 * 40 * 8 * 2 - 1).fit(x @ x.T, y)
+
+
+@pytest.mark.parametrize("classes", [2, 4])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_in_features_it_is_what_it_is_on_their_kernel(classes, dtype):
+    x, y, z = problem(n=60, classes=classes)
+    x, z, w = x.astype(dtype), z.astype(dtype), np.linspace(0, 2, 60)
+    inside = KernelLogistic("features", ridge=1e-2).fit(x, y, w)
+    exact = x.astype(float)
+    outside = KernelLogistic(ridge=1e-2).fit(exact @ exact.T, y, w)
+    np.testing.assert_allclose(inside.objective_, outside.objective_, rtol=1e-8)
+    np.testing.assert_allclose(
+        inside.decision_function(z), outside.decision_function(z @ exact.T), rtol=1e-5, atol=1e-6
+    )
+    np.testing.assert_allclose(inside.portable().predict_proba(z), inside.predict_proba(z))
+    assert inside.coef_.shape == ((4,) if classes == 2 else (4, classes))
+    assert inside.X_fit_ is None
+    with pytest.raises(AttributeError, match="coef_"):
+        inside.dual_coef_  # noqa: B018
+    with pytest.raises(AttributeError, match="dual_coef_"):
+        outside.coef_  # noqa: B018
+
+
+def test_more_features_than_samples_are_solved_in_the_samples():
+    x, y, z = problem(n=20, d=30, classes=3)
+    inside, outside = (
+        KernelLogistic("features", ridge=1.0).fit(x, y),
+        KernelLogistic(ridge=1.0).fit(x @ x.T, y),
+    )
+    np.testing.assert_allclose(inside.decision_function(z), outside.decision_function(z @ x.T), atol=1e-8)
+    assert inside.dual_coef_.shape == (20, 3)
+
+
+@pytest.mark.parametrize("ridge", [1e-2, 1e-6, 1e-12])
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_kernel_of_low_rank_is_fitted_whatever_its_null_space_does(ridge, classes):
+    x, y, z = problem(n=80, d=3, classes=classes)
+    ours = KernelLogistic(ridge=ridge).fit(x @ x.T, y)
+    theirs = LogisticRegression(C=1 / ridge, fit_intercept=False, solver="newton-cholesky", tol=1e-12).fit(
+        x, y
+    )
+    assert ours.converged_
+    np.testing.assert_allclose(ours.predict_proba(z @ x.T), theirs.predict_proba(z), atol=1e-5)

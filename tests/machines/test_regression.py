@@ -5,6 +5,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
 from torch import nn
@@ -461,3 +462,42 @@ def test_kernels_stored_on_disk(tmp_path):
     torch.testing.assert_close(by_products.predict(kernel(z, x)), expected, rtol=1e-6, atol=1e-6)
     on_landmarks = NystromRegression(landmarks=20, ridge=0.1).fit(stored, y)
     torch.testing.assert_close(on_landmarks.predict(kernel(z, x)), expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("ridge", [1e-4, 1e-6, 1e-8])
+def test_normal_equations_of_float32_features_keep_the_digits_of_float64(ridge):
+    left, right = (
+        torch.linalg.qr(torch.randn(n, 40, dtype=torch.float64, generator=Key(0).fold(n).torch()))[0]
+        for n in (4000, 40)
+    )
+    Phi = ((left * torch.logspace(0, -4, 40, dtype=torch.float64)) @ right).float()
+    y = (Phi.double().sum(1) + 1e-3 * left[:, 0]).float()
+    machine = KernelRegression("features", solver="normal", ridge=ridge).fit(Phi, y)
+    exact = Phi.double()
+    expected = torch.linalg.solve(
+        exact.T @ exact + ridge * torch.eye(40, dtype=torch.float64), exact.T @ y.double()
+    )
+    assert float((machine.coef_.double() - expected).norm() / expected.norm()) < 1e-5
+    assert machine.converged_
+
+
+def test_normal_equations_are_judged_by_their_own_residual_and_not_by_their_factor(monkeypatch):
+    def wrong(strips, Y, weights):
+        A, B = normal_equations(strips, Y, weights)
+        return 3 * A, B
+
+    monkeypatch.setattr("tangentkit.machines.fits.normal_equations", wrong)
+    Phi = torch.randn(50, 3, dtype=torch.float64, generator=Key(0).torch())
+    with pytest.warns(ConvergenceWarning, match=r"residual 6\.\de-01"):
+        machine = KernelRegression("features", solver="normal", ridge=1e-9).fit(Phi, Phi[:, 0])
+    assert not machine.converged_
+
+
+def test_a_ridge_below_rounding_is_not_left_to_normal_equations(monkeypatch):
+    monkeypatch.setattr("tangentkit.machines.systems.FEW_FLOPS", 10)
+    monkeypatch.setattr("tangentkit.machines.systems.MOST_FLOPS", 10)
+    Phi = torch.randn(50, 3, dtype=torch.float64, generator=Key(0).torch())
+    solvers = [
+        KernelRegression("features", ridge=ridge).fit(Phi, Phi[:, 0]).solver_ for ridge in (1e-3, 1e-20, 0)
+    ]
+    assert solvers == ["normal", "features", "features"]

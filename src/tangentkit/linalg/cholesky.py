@@ -36,13 +36,21 @@ class Cholesky(Method):
         shifted = K.shift(ridge) if ridge else K
         matrix = shifted.dense(self.memory)
         check_finite(matrix, "kernel matrix")
+        found = self.factor(matrix)
+        if found is None:
+            raise _not_positive(matrix, ridge)
+        factor, jitter = found
+        return _solution(shifted, Y, torch.cholesky_solve(Y, factor), jitter)
+
+    def factor(self, matrix: Float[Tensor, "n n"]) -> tuple[Float[Tensor, "n n"], float] | None:
+        """L and the jitter that made the matrix positive definite, or None where none that is allowed did."""
         scale = float(matrix.diagonal().mean())
         for relative in self._jitters(matrix.dtype):
             jitter = relative * scale
             factor, failed = torch.linalg.cholesky_ex(_add_to_diagonal(matrix, jitter) if jitter else matrix)
             if not failed:
-                return _solution(shifted, Y, torch.cholesky_solve(Y, factor), jitter)
-        raise _not_positive(matrix, ridge)
+                return factor, jitter
+        return None
 
     def _jitters(self, dtype: torch.dtype) -> Iterator[float]:
         largest = rounding(dtype) if self.max_jitter is None else self.max_jitter

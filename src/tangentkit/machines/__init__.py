@@ -21,6 +21,7 @@ from tangentkit.machines.logistic import KernelLogistic as KernelLogistic
 from tangentkit.machines.minimizers import LBFGS as LBFGS
 from tangentkit.machines.minimizers import SGD as SGD
 from tangentkit.machines.minimizers import Adam as Adam
+from tangentkit.machines.minimizers import Newton as Newton
 from tangentkit.machines.nystrom import NystromRegression as NystromRegression
 from tangentkit.machines.regression import KernelRegression as KernelRegression
 from tangentkit.machines.ridge_classifier import KernelRidgeClassifier as KernelRidgeClassifier

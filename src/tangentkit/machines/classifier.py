@@ -10,8 +10,9 @@ from sklearn.base import ClassifierMixin
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
-from tangentkit.linalg import Operator, symmetrized
+from tangentkit.linalg import FactorOperator, Operator, check_finite, symmetrized
 from tangentkit.linalg.operator import Memory
+from tangentkit.machines.grams import FactoredGram, Gram, HeldGram
 from tangentkit.machines.labels import label_weights, read_labels, winning
 from tangentkit.machines.machine import KernelMachine, in_working_precision
 
@@ -19,13 +20,15 @@ from tangentkit.machines.machine import KernelMachine, in_working_precision
 class KernelClassifier(ClassifierMixin, KernelMachine):
     """A machine whose outputs are logits of classes.
 
-    A subclass sets `_coefficients` (n c, q), `_offsets` (q c,) and `blocks_` in its `fit`.
+    A subclass sets `blocks_` in its `fit`, and by `_keep` what predictions need.
     """
 
     memory: Memory
     classes_: np.ndarray
     blocks_: int
     _offsets: Float[Tensor, " c"]
+    _is_primal: bool
+    """Whether `_coefficients` are those of features (d, c), and not of samples."""
 
     @abstractmethod
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> "KernelClassifier":
@@ -60,7 +63,11 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
 
     def _logits(self, X: Any) -> Float[Tensor, "m c"]:
         Z = self._accept(X, fitting=False)
-        return self._outputs(Z, self.X_fit_, self._coefficients, self.blocks_) + self._offsets
+        if not self._is_primal:
+            return self._outputs(Z, self.X_fit_, self._coefficients, self.blocks_) + self._offsets
+        bytes_each = len(self._coefficients) * self._coefficients.element_size()
+        parts = [self._features(z) @ self._coefficients for z in self._pieces(Z, bytes_each)]
+        return torch.cat(parts) + self._offsets
 
     def _labels(self, y: Any) -> Int[Tensor, " n"]:
         """Indices into `classes_`, which it sets."""
@@ -71,30 +78,61 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         """Weights of the samples, 1 by default."""
         return label_weights(weights, labels, self.classes_)
 
-    def _gram(self, X: Any, labels: Int[Tensor, " n"]) -> tuple[Float[Tensor, "nc nc"], int]:
-        """K in working precision, and its rows for every sample: 1, or the number of classes.
+    def _known(self, X: Any, labels: Int[Tensor, " n"]) -> Gram:
+        """The kernel of the training samples: by its features where they are fewer than the samples, else held.
 
         Raises:
             InputError: the kernel's size does not go with the labels.
             NumericalError: it is not symmetric or not finite.
             BudgetError: it does not fit the memory budget.
         """
-        K: Operator = symmetrized(self._source.gram(X, memory=self.memory))
-        rows, n, c = K.shape[0], len(labels), len(self.classes_)
+        n = len(labels)
         if self._source.samples(X) not in (None, n):
             raise InputError(
                 "labels do not match the samples", expected=f"{self._source.samples(X)} labels", got=n
             )
-        if rows == n:
-            return in_working_precision(K.dense(self.memory)), 1
-        if rows != n * c:
+        features = self._source.features(X)
+        if features is not None:
+            check_finite(features, "features")
+            self._check_rows(len(features), n)
+            if features.shape[1] < n:
+                return FactoredGram(in_working_precision(features))
+            # The features are there already: better their inner products than another pass over the network.
+            return HeldGram(FactorOperator(in_working_precision(features)).dense(self.memory))
+        K: Operator = symmetrized(self._source.gram(X, memory=self.memory))
+        self._check_rows(K.shape[0], n)
+        return HeldGram(K.dense(self.memory))
+
+    def _check_rows(self, rows: int, n: int) -> None:
+        c = len(self.classes_)
+        if rows not in (n, n * c):
             raise InputError(
                 "labels do not match the kernel",
                 expected=f"{rows} labels, or {n} x {c} rows for a kernel with one output for each of {c} classes",
                 got=f"{n} labels of {c} classes for {rows} rows",
                 hint="every class of the kernel's outputs needs a sample" if rows % n == 0 else None,
             )
-        return in_working_precision(K.dense(self.memory)), c
+
+    def _keep(self, X: Any, gram: Gram, coefficients: Tensor, b: Float[Tensor, " c"]) -> None:
+        """What predictions need: coefficients of the features where there are few, else of samples, and those."""
+        self._is_primal = isinstance(gram, FactoredGram)
+        self._coefficients, self._offsets = coefficients, b
+        self.X_fit_ = None if self._is_primal or self._is_precomputed else X
+
+    @property
+    def coef_(self) -> Any:
+        """γ (d, c) with logits φ · γ + b, (d,) where two classes have one logit; of machines solved in features."""
+        if not self._is_primal:
+            raise AttributeError("the machine was solved in the samples: dual_coef_")
+        return self._of_classes(self._coefficients)
+
+    def _of_classes(self, values: Float[Tensor, "n c"]) -> Any:
+        return self._in_kind(values.squeeze(1))
+
+    def _strip(self) -> None:
+        super()._strip()
+        if self._is_primal:
+            self.kernel = "features"
 
 
 def one_hot(labels: Int[Tensor, " n"], classes: int, *, like: Tensor) -> Float[Tensor, "n c"]:

@@ -12,14 +12,17 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.errors import InputError, NumericalError
-from tangentkit.linalg import Operator
+from tangentkit.linalg import Cholesky, Eigen, Operator
 from tangentkit.linalg.checks import rounding
 from tangentkit.linalg.operator import Memory, TransformedOperator
 from tangentkit.linalg.solution import Method, relative_residuals
-from tangentkit.linalg.spans import spans
 from tangentkit.machines.decomposition import Decomposition, decompose, decompose_features, largest_ratio
-from tangentkit.machines.normal_equations import ROWS, normal_equations
+from tangentkit.machines.machine import in_working_precision
+from tangentkit.machines.normal_equations import covers_rounding, in_strips, normal_equations, residual
 from tangentkit.machines.positivity import judged_by_products, not_positive
+
+CORRECTIONS = 10
+"""Of normal equations that were summed in float32 under a ridge that covers it, at most: two or three do, mostly."""
 
 
 @dataclass(frozen=True)
@@ -131,7 +134,7 @@ class NormalFit(Fit):
 
     def halves(self, k: Float[Tensor, "d m"]) -> tuple[Tensor, Tensor]:
         """φ and φ - ridge (L Lᵀ)⁻¹ φ."""
-        return k, k - self.ridge * torch.cholesky_solve(k, self.factor)
+        return k, k - self.ridge * torch.cholesky_solve(k.to(self.factor), self.factor).to(k)
 
 
 @dataclass(frozen=True)
@@ -208,24 +211,28 @@ class WeightedOperator(TransformedOperator):
         return self.roots.square() * self.base.diagonal(memory=memory)
 
 
-def fit_cholesky(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float) -> CholeskyFit:
-    """By Cholesky, without jitter: a ridge is for the caller to choose.
+def fit_cholesky(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float, method: Cholesky) -> CholeskyFit:
+    """By Cholesky, with as much jitter and memory as the method allows.
 
     Raises:
         NumericalError: K + ridge I is not positive definite; with the smallest eigenvalue and a ridge that would do.
+        BudgetError: K is beyond the memory budget.
     """
-    fit = attempt_cholesky(K, Y, ridge=ridge)
+    fit = attempt_cholesky(K, Y, ridge=ridge, method=method)
     if fit is None:
         raise not_positive(K.dense(K.nbytes), ridge=ridge, hint='solver="eigh" for the pseudo-inverse')
     return fit
 
 
-def attempt_cholesky(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float) -> CholeskyFit | None:
+def attempt_cholesky(
+    K: Operator, Y: Float[Tensor, "n q"], *, ridge: float, method: Cholesky
+) -> CholeskyFit | None:
     """By Cholesky, or None where K + ridge I is not positive definite to working precision."""
     shifted = K.shift(ridge) if ridge else K
-    factor, failed = torch.linalg.cholesky_ex(shifted.dense(K.nbytes))
-    if failed:
+    found = method.factor(shifted.dense(method.memory))
+    if found is None:
         return None
+    factor, jitter = found
     alpha = torch.cholesky_solve(Y, factor)
     residual = float(relative_residuals(shifted, alpha, Y).max())
     # The method is stable: a residual that can be seen tells of the matrix. A NaN is no convergence.
@@ -233,14 +240,19 @@ def attempt_cholesky(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float) -> C
     trouble = (
         "" if converged else ", but K is singular to working precision; try a ridge, float64 or solver='eigh'"
     )
+    added = f" with a jitter of {jitter:.3g} on the diagonal" if jitter else ""
     return CholeskyFit(
-        alpha, ridge, residual, f"residual {residual:.1e}{trouble}", factor, converged=converged
+        alpha, ridge, residual, f"residual {residual:.1e}{added}{trouble}", factor, converged=converged
     )
 
 
-def fit_eigen(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float, cutoff: float | None) -> DecomposedFit:
-    """By the pseudo-inverse: of all fits with the least residual, the one of least norm."""
-    parts = decompose(K.dense(K.nbytes), cutoff=cutoff)
+def fit_eigen(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float, method: Eigen) -> DecomposedFit:
+    """By the pseudo-inverse: of all fits with the least residual, the one of least norm.
+
+    Raises:
+        BudgetError: K is beyond the memory budget.
+    """
+    parts = decompose(K.dense(method.memory), cutoff=method.rtol)
     alpha = parts.dual(Y, ridge=ridge)
     residual = float(relative_residuals(K.shift(ridge) if ridge else K, alpha, Y).max())
     message = f"solved on {len(parts.values)} of {K.shape[0]} eigenvectors"
@@ -260,23 +272,43 @@ def fit_features(
 def fit_normal(
     Phi: Float[Tensor, "n d"], Y: Float[Tensor, "n q"], *, ridge: float, weights: Float[Tensor, " n"] | None
 ) -> NormalFit:
-    """By the normal equations, summed in float64 over blocks of samples; Φ is read once and not copied.
+    """By the normal equations, summed in float64 over blocks of samples; Φ is not copied.
 
     Raises:
         NumericalError: Φᵀ Φ + ridge I is singular to working precision.
     """
-    d = Phi.shape[1]
-    strips = ((rows, Phi[rows]) for rows in spans(len(Phi), ROWS))
-    A, B = normal_equations(strips, Y, weights)
+    double = in_working_precision(Phi[:0]).dtype
+    is_rough = Phi.dtype != double and covers_rounding(ridge, Phi, Phi.dtype)
+    A, B = normal_equations(in_strips(Phi, dtype=Phi.dtype if is_rough else double), Y, weights)
     A.diagonal().add_(ridge)  # in place: it may be large
     factor, failed = torch.linalg.cholesky_ex(A)
     if failed:
         A.diagonal().sub_(ridge)
-        raise not_positive(A.to(Phi), ridge=ridge, hint='solver="features" for the pseudo-inverse')
+        raise not_positive(A, ridge=ridge, hint='solver="features" for the pseudo-inverse')
     del A
-    gamma = torch.cholesky_solve(B, factor).to(Phi)
-    misfit = largest_ratio(Phi @ gamma - Y, Y)
-    return NormalFit(gamma, ridge, misfit, f"solved {d} normal equations", factor.to(Phi))
+    gamma = torch.cholesky_solve(B, factor)
+    for _ in range(CORRECTIONS if is_rough else 0):
+        change = torch.cholesky_solve(residual(Phi, Y, gamma, ridge=ridge, weights=weights)[0], factor)
+        gamma += change
+        if largest_ratio(change, gamma) <= torch.finfo(Phi.dtype).eps:
+            break
+    gamma = gamma.to(Phi)
+    # What is judged is what is kept, against the equations themselves and not their factor.
+    left, squares = residual(Phi, Y, gamma.to(factor), ridge=ridge, weights=weights)
+    error, misfit = largest_ratio(left, B), _share(squares, Y, weights)
+    converged = error <= rounding(Phi.dtype)
+    trouble = "" if converged else "; they are too ill conditioned; try a larger ridge, or solver='features'"
+    message = f"solved {Phi.shape[1]} normal equations, residual {error:.1e}{trouble}"
+    return NormalFit(gamma, ridge, misfit, message, factor, converged=converged)
+
+
+def _share(
+    squares: Float[Tensor, " q"], Y: Float[Tensor, "n q"], weights: Float[Tensor, " n"] | None
+) -> float:
+    """√(Σ w e² / Σ w y²) of the column where it is largest."""
+    Y = in_working_precision(Y)
+    sizes = (Y.square() if weights is None else weights[:, None].to(Y) * Y.square()).sum(0)
+    return float((squares / sizes.where(sizes > 0, 1.0)).sqrt().max())
 
 
 def fit_iteratively(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float, method: Method) -> IterativeFit:

@@ -11,6 +11,7 @@ from torch import Tensor
 from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
 from tangentkit.linalg.operator import Memory
 from tangentkit.machines.classifier import KernelClassifier
+from tangentkit.machines.grams import FactoredGram, Gram
 from tangentkit.machines.machine import check_number
 from tangentkit.machines.minimizers import MINIMIZERS, Adam, Minimizer, Objective
 
@@ -23,16 +24,19 @@ class KernelGLM(KernelClassifier):
     It minimizes the mean cross-entropy + (ridge / 2) ‖A‖², which is the surrogate of a network and not kernel
     logistic regression (that one has αᵀ K α; see `KernelLogistic`).
 
-    =======  ===========================================================================================
+    ======== ===========================================================================================
     solver   way
-    =======  ===========================================================================================
-    "lbfgs"  softmax over all classes, to the optimum
+    ======== ===========================================================================================
+    "newton" softmax over all classes, to the optimum, however ill conditioned the kernel
+    "lbfgs"  the same optimum by L-BFGS: slow where the kernel is ill conditioned, no matrix beside the kernel's
     "sgd"    scikit-learn's SGDClassifier, one class against the rest, balanced classes (the published form)
     "adam"   softmax by 8000 full steps of Adam, as if training the coefficients: with ridge=0 and
              fit_intercept=False, kernel regression with the cross-entropy
-    =======  ===========================================================================================
+    ======== ===========================================================================================
 
-    A block kernel k(x, y) (n, c, m, c), with one output for every class, has logits Σ_i k(x, x_i) α_i.
+    A kernel with fewer features than samples (conjugate, sketched, given) is solved by "newton" in the features, and
+    predicts from them: no (n, n) matrix is made. A block kernel k(x, y) (n, c, m, c), with one output for every
+    class, has logits Σ_i k(x, x_i) α_i.
 
     Args:
         kernel: "precomputed", "features", a kernel of this library, or a function k(x, y).
@@ -49,6 +53,7 @@ class KernelGLM(KernelClassifier):
         intercept_: b (c,) or (1,).
         scale_: what the kernel was divided by.
         n_iter_: steps; `converged_`, `message_` and `losses_` tell how they went.
+        coef_: γ (d, c) with logits φ · γ + b, where the kernel has fewer features than samples.
         X_fit_: the training samples, where predictions need them.
 
     Example:
@@ -64,7 +69,7 @@ class KernelGLM(KernelClassifier):
         kernel: Any = "precomputed",
         *,
         ridge: float = 1e-4,
-        solver: str | Minimizer = "lbfgs",
+        solver: str | Minimizer = "newton",
         fit_intercept: bool = True,
         scaling: str | None = "diagonal",
         memory: Memory = None,
@@ -89,24 +94,26 @@ class KernelGLM(KernelClassifier):
         given = self._accept(X, fitting=True)
         labels = self._labels(y)
         weights = self._weights(sample_weight, labels)
-        K, blocks = self._gram(given, labels)
-        scale = scale_of(K, self.scaling)
+        gram = self._known(given, labels)
+        scale = scale_of(gram, self.scaling)
         objective = Objective(
-            K / scale,
-            labels.to(K.device),
+            gram,
+            scale,
+            labels.to(gram.kind.device),
             len(self.classes_),
-            (weights / weights.sum()).to(K),
+            (weights / weights.sum()).to(gram.kind),
             ridge,
             self.fit_intercept,
+            self.memory,
         )
         found = solver.minimize(objective)
 
-        self.blocks_, self.scale_ = blocks, scale
-        self._coefficients, self._offsets = found.A / scale, found.b
+        self.blocks_, self.scale_ = gram.rows // len(labels), scale
+        A = found.A / scale
+        self._keep(given, gram, gram.primal(A) if isinstance(gram, FactoredGram) else A, found.b)
         self._one_against_rest = solver.one_against_rest
-        self.dual_coef_ = self._in_kind(self._coefficients.reshape(len(labels), -1))
-        self.intercept_ = self._in_kind(self._offsets)
-        self.X_fit_ = None if self._is_precomputed else given
+        self.dual_coef_ = self._in_kind(A.reshape(len(labels), -1))
+        self.intercept_ = self._in_kind(found.b)
         self.n_iter_, self.converged_, self.message_ = found.steps, found.converged, found.message
         self.losses_ = found.losses
         # The steps of Adam are what was asked for, not a limit.
@@ -123,7 +130,7 @@ class KernelGLM(KernelClassifier):
         return torch.where(total > 0, alone / total, 1 / scores.shape[1])
 
 
-def scale_of(K: Float[Tensor, "n n"], scaling: str | None) -> float:
+def scale_of(gram: Gram, scaling: str | None) -> float:
     """What a kernel matrix is divided by.
 
     Raises:
@@ -134,7 +141,7 @@ def scale_of(K: Float[Tensor, "n n"], scaling: str | None) -> float:
         return 1.0
     if scaling not in SCALINGS:
         raise UnknownNameError("scaling", str(scaling), SCALINGS)
-    scale = float(K.diagonal().mean() if scaling == "diagonal" else K.std())
+    scale = gram.mean_diagonal() if scaling == "diagonal" else gram.deviation()
     if not scale > 0:
         raise NumericalError(
             f"the kernel has no {scaling} to scale it by", expected="a number > 0", got=scale

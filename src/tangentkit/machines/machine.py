@@ -190,6 +190,12 @@ class KernelMachine(BaseEstimator):
         check_finite(k, "kernel matrix")
         return k.to(coefficients)
 
+    def _features(self, Z: Any) -> Float[Tensor, "m d"]:
+        """Features in the dtype and on the device of the coefficients."""
+        features = self._source.features(Z)
+        assert features is not None
+        return features.to(self._coefficients)
+
     def _pieces(self, Z: Any, bytes_each: int) -> Iterable[Any]:
         """The samples in pieces that fit the memory budget; what is in memory already comes as a whole."""
         return [Z] if self._is_precomputed else pieces(Z, bytes_each=bytes_each, memory=self.memory)

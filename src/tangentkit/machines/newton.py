@@ -1,11 +1,16 @@
-"""Newton's method for kernel likelihoods: damped, with backtracking.
+"""Newton's method for likelihoods of kernels, every step by preconditioned conjugate gradients.
 
-    φ(α) = Σ_i w_i ℓ(y_i, z_i) + (ridge / 2) αᵀ H α,    z = H α,
+    φ = Σ_i w_i ℓ(y_i, z_i) + (ridge / 2) ‖f‖²,    z = f + b,
 
-ℓ being the logistic loss (one logit) or the cross-entropy (c logits). With p the probabilities, χ the one-hot
-labels, r = w (p - χ) + ridge α and C_i = w_i (diag(p_i) - p_i p_iᵀ) the curvature,
+ℓ being the logistic loss (one logit) or the cross-entropy (c logits), f a function of a space with coefficients a
+(see `spaces`). With p the probabilities, χ the one-hot labels and C_i = diag(p_i) - p_i p_iᵀ the curvature, the
+gradient of samples' coefficients in their inner product, and the equations of a step δ, are
 
-    ∇φ = H r,    ∇²φ = H C H + ridge H,    so that the step δ solves (C H + ridge I) δ = -r.
+    g = √w (p - χ) + ridge Π a,    (C Ĥ + ridge Π) δ = -g,
+
+and of features' Ψ̂ᵀ √w (p - χ) + ridge Π a and (Ψ̂ᵀ C Ψ̂ + ridge Π) δ = -g. With c̄ the mean curvature, c̄ Ĥ + ridge Π is
+near the matrix, whatever the spectrum of Ĥ: conjugate gradients need few steps, each of one product with the inverse
+of Ĥ + (ridge / c̄) Π, which is made once or a few times.
 """
 
 from collections.abc import Callable
@@ -16,35 +21,31 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from tangentkit.core.errors import BudgetError
-from tangentkit.core.memory import format_bytes, memory_budget
-from tangentkit.linalg.operator import Memory
-from tangentkit.machines.positivity import check_positive, not_positive
+from tangentkit.machines.spaces import Inverse, Space
 
-LEAST_DAMPING = 1e-10
-"""Of the mean diagonal of H: stands in for a ridge of 0 in the step alone, not in the objective."""
+STALE = 8.0
+"""The factor by which ridge / c̄ may have moved before the inverse is made anew."""
 ARMIJO, HALVINGS = 1e-4, 40
+MOST_LEFT = 0.1
+"""What may be left of the equations of a step far from the minimum; near it, as much as of the gradient."""
+MOST_INNER = 500
+"""The most steps of conjugate gradients for one step of Newton."""
 
 
 @dataclass(frozen=True)
 class Likelihood:
-    """φ for given labels, and its Newton steps."""
+    """φ on a space of functions."""
 
-    H: Float[Tensor, "nb nb"]
-    """The kernel matrix: (n, n), the same for all logits, or a block kernel (n c, n c)."""
+    space: Space
     targets: Float[Tensor, "n c"]
     """χ: one column of zeros and ones, or one-hot rows."""
-    weights: Float[Tensor, " n"]
+    roots: Float[Tensor, " n"]
+    """√w."""
     ridge: float
 
-    @property
-    def damping(self) -> float:
-        """What stands on the diagonal of a step."""
-        return max(self.ridge, LEAST_DAMPING * float(self.H.diagonal().mean()))
-
-    def times(self, alpha: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
-        """H α."""
-        return (self.H @ alpha.reshape(len(self.H), -1)).reshape(alpha.shape)
+    def logits(self, image: Float[Tensor, "m q"]) -> Float[Tensor, "n c"]:
+        """z; 0 of a sample of no weight, which no one looks at."""
+        return image.reshape(self.targets.shape) / self.roots.where(self.roots > 0, 1.0)[:, None]
 
     def probabilities(self, z: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
         """p."""
@@ -56,19 +57,36 @@ class Likelihood:
             each = softplus(z[:, 0]) - self.targets[:, 0] * z[:, 0]
         else:
             each = z.logsumexp(1) - (self.targets * z).sum(1)
-        return self.weights @ each
+        return self.roots.square() @ each
 
-    def value(self, alpha: Float[Tensor, "n c"], z: Float[Tensor, "n c"]) -> Float[Tensor, ""]:
+    def value(self, a: Float[Tensor, "k q"], image: Float[Tensor, "m q"]) -> Float[Tensor, ""]:
         """φ."""
-        return self.loss(z) + self.ridge / 2 * (alpha * z).sum()
+        square = self.space.inner(self.space.penalized(a), a, image)
+        return self.loss(self.logits(image)) + self.ridge / 2 * square
 
-    def projection(self) -> Callable[[Float[Tensor, "n c"]], Float[Tensor, "n c"]]:
-        """Without a ridge, r ↦ its part in the range of H: the rest moves no logit and would drown the step."""
-        if self.ridge > 0:
-            return lambda r: r
-        values, vectors = torch.linalg.eigh(self.H)
-        U = vectors[:, values > len(values) * torch.finfo(values.dtype).eps * values[-1]]
-        return lambda r: (U @ (U.T @ r.reshape(len(U), -1))).reshape(r.shape)
+    def gradient(self, a: Float[Tensor, "k q"], p: Float[Tensor, "n c"]) -> Float[Tensor, "k q"]:
+        """g."""
+        r = self.roots[:, None] * (p - self.targets)
+        return self._held(self.space.pull(r.reshape(-1, a.shape[1])), a)
+
+    def curved(
+        self, p: Float[Tensor, "n c"], a: Float[Tensor, "k q"], image: Float[Tensor, "m q"]
+    ) -> Float[Tensor, "k q"]:
+        """The curvature of φ times coefficients: C Ĥ a + ridge Π a of samples."""
+        pv = p * image.reshape(p.shape)
+        Cv = (1 - p) * pv if p.shape[1] == 1 else pv - p * pv.sum(1, keepdim=True)
+        return self._held(self.space.pull(Cv.reshape(image.shape)), a)
+
+    def _held(self, g: Float[Tensor, "k q"], a: Float[Tensor, "k q"]) -> Float[Tensor, "k q"]:
+        return g + self.ridge * self.space.penalized(a) if self.ridge else g
+
+    def shift(self, p: Float[Tensor, "n c"]) -> float:
+        """ridge / c̄."""
+        c = p.shape[1]
+        each = (p * (1 - p)).sum(1) / max(1, c - 1)
+        w = self.roots.square()
+        mean = float(w @ each / w.sum())
+        return max(self.ridge / mean, self.space.least) if mean > 0 else self.space.least
 
     def separates(self, z: Float[Tensor, "n c"]) -> bool:
         """Whether every sample with a weight has its own class strictly in front."""
@@ -77,123 +95,124 @@ class Likelihood:
         else:
             own = (self.targets * z).sum(1)
             margins = own - z.masked_fill(self.targets > 0, -torch.inf).amax(1)
-        return bool((margins[self.weights > 0] > 0).all())
+        return bool((margins[self.roots > 0] > 0).all())
 
-    def step(self, p: Float[Tensor, "n c"], r: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
-        """δ with (C H + damping I) δ = -r.
 
-        Raises:
-            NumericalError: H is not positive semi-definite.
-        """
-        if p.shape[1] == 1:
-            return self._step_of_one(p, r)
-        return self._step_of_blocks(p, r) if len(self.H) > len(p) else self._step_of_many(p, r)
+@dataclass(frozen=True)
+class Goal:
+    """What counts as the minimum: either of the two."""
 
-    def _factor(self, A: Float[Tensor, "n n"]) -> Float[Tensor, "n n"]:
-        """The Cholesky factor of a matrix that is positive but for rounding, which it may change."""
-        for power in range(5):
-            factor, failed = torch.linalg.cholesky_ex(A)
-            if not failed:
-                return factor
-            A.diagonal().add_(10**power * len(A) * torch.finfo(A.dtype).eps * A.diagonal().abs().mean())
-        raise not_positive(self.H, ridge=None, hint="another kernel")
-
-    def _step_of_one(self, p: Float[Tensor, "n 1"], r: Float[Tensor, "n 1"]) -> Float[Tensor, "n 1"]:
-        """By C = s sᵀ and (μ + s sᵀ H)⁻¹ = (1 - s (μ + sᵀ H s)⁻¹ sᵀ H) / μ."""
-        mu, s = self.damping, (self.weights[:, None] * p * (1 - p)).sqrt()
-        A = s * self.H * s.T
-        A.diagonal().add_(mu)
-        return (s * torch.cholesky_solve(s * (self.H @ r), self._factor(A)) - r) / mu
-
-    def _step_of_blocks(self, p: Float[Tensor, "n c"], r: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
-        """The same with C_i = S_i S_iᵀ, S_i = √w_i diag(√p_i) (I - √p_i √p_iᵀ)."""
-        (n, c), mu, q = p.shape, self.damping, p.sqrt()
-        S = self.weights.sqrt()[:, None, None] * (torch.diag_embed(q) - p[:, :, None] * q[:, None, :])
-        half = torch.einsum("iab,iam->ibm", S, self.H.view(n, c, n * c)).reshape(n * c, n, c)
-        A = torch.einsum("mia,iab->mib", half, S).reshape(n * c, n * c)
-        A.diagonal().add_(mu)
-        right = torch.einsum("iab,ia->ib", S, self.times(r))
-        solved = torch.cholesky_solve(right.reshape(-1, 1), self._factor((A + A.T) / 2)).reshape(n, c)
-        return (torch.einsum("iab,ib->ia", S, solved) - r) / mu
-
-    def _step_of_many(self, p: Float[Tensor, "n c"], r: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
-        """For one kernel and c logits in c + 1 factorizations of (n, n) (Rasmussen, Williams 2006, algorithm 3.3).
-
-        With D_k = diag(w p_k), E_k = D_k^½ (μ I + D_k^½ H D_k^½)⁻¹ D_k^½ and b = -r / μ,
-        δ = b - (E - E R (Rᵀ E R)⁻¹ Rᵀ E) H b, where R stacks c identities.
-        """
-        mu, b = self.damping, -r / self.damping
-        Hb = self.H @ b
-        E = []
-        for column in (self.weights[:, None] * p).T:
-            s = column.sqrt()
-            A = s[:, None] * self.H * s
-            A.diagonal().add_(mu)
-            half = torch.linalg.solve_triangular(self._factor(A), torch.diag(s), upper=False)
-            E.append(half.T @ half)
-        total = _sum(E)
-        # A sample of no weight has no row; its part of the right-hand side is zero as well.
-        total.diagonal().add_((total.diagonal() == 0).to(total))
-        EHb = torch.stack([E_k @ column for E_k, column in zip(E, Hb.T, strict=True)], 1)
-        common = torch.cholesky_solve(EHb.sum(1, keepdim=True), self._factor(total))
-        back = torch.cat([E_k @ common for E_k in E], 1)
-        return b - EHb + back
+    gap: float = 0.0
+    """How far φ may be above its minimum, as the Newton decrement tells."""
+    slope: float = 0.0
+    """The norm of the gradient, relative to that at zero."""
+    norm: Callable[[Float[Tensor, "n c"], Float[Tensor, "k q"]], float] | None = None
+    """That norm from the probabilities and the coefficients; None takes the norm of the function it is."""
 
 
 @dataclass(frozen=True)
 class Minimum:
     """Where an iteration ended."""
 
-    alpha: Float[Tensor, "n c"]
+    coefficients: Float[Tensor, "k q"]
+    """Of the samples or the features, without weights and centers."""
+    logits: Float[Tensor, "n c"]
+    """z, as the iteration knows them."""
     value: float
     steps: int
     converged: bool
     message: str
 
 
-def minimize(likelihood: Likelihood, *, max_steps: int, tol: float, memory: Memory = None) -> Minimum:
-    """Newton from α = 0 until φ is within `tol` Σ w of its minimum, by the Newton decrement.
+def minimize(likelihood: Likelihood, *, goal: Goal, max_steps: int) -> Minimum:
+    """Newton from zero, damped by backtracking, until the goal is reached.
 
     Where the data can be separated and there is no ridge, the infimum is at infinity: the iteration goes on to its
     end and says so.
-
-    Raises:
-        NumericalError: H is not positive semi-definite.
-        BudgetError: the matrices of a step are beyond the memory budget.
     """
-    _check_budget(likelihood, memory)
-    check_positive(likelihood.H, hint="another kernel")
-    alpha = torch.zeros_like(likelihood.targets)
-    z, value = torch.zeros_like(alpha), likelihood.value(alpha, alpha)
-    enough = tol * float(likelihood.weights.sum())
-    decrement = float("inf")
-    project = likelihood.projection()
-    taken, done = 0, False
-    while not done and taken < max_steps:
-        p = likelihood.probabilities(z)
-        r = project(likelihood.weights[:, None] * (p - likelihood.targets) + likelihood.ridge * alpha)
-        step = likelihood.step(p, r)
-        Hstep = likelihood.times(step)
-        decrement = -float((Hstep * r).sum())
-        done = decrement <= 2 * enough
-        found = _backtrack(likelihood, (alpha, z, value), (step, Hstep), decrement)
-        if found is None:
+    space, (n, c) = likelihood.space, likelihood.targets.shape
+    columns = n * c // len(space.roots)
+    a = torch.zeros(space.rows, columns).to(likelihood.targets)
+    image = torch.zeros(len(space.roots), columns).to(a)
+    value, first, shift, inverse = likelihood.value(a, image), 0.0, 0.0, None
+    gap, taken, stuck = float("inf"), 0, False
+    while True:
+        p = likelihood.probabilities(likelihood.logits(image))
+        g = likelihood.gradient(a, p)
+        norm = goal.norm(p, space.coefficients(a)) if goal.norm else space.norm(g)
+        first = first or norm
+        slope = norm / first if first else 0.0
+        done = slope <= goal.slope or gap <= goal.gap
+        if done or stuck or taken >= max_steps:
             break
-        # The last step is taken as well: it doubles the digits.
-        alpha, z, value = found
-        taken += 1
+        wanted = likelihood.shift(p)
+        if inverse is None or not shift / STALE <= wanted <= STALE * shift:
+            inverse, shift = None, wanted  # the old inverse goes before its successor takes room
+            inverse = space.inverse(shift)
+        # No more of the step than the goal asks for.
+        enough = max(min(MOST_LEFT, slope), goal.slope / (3 * slope))
+        step, along = _step(likelihood, inverse, p, g, enough=enough)
+        decrement = -space.inner(g, step, along)
+        gap = decrement / 2
+        found = _backtrack(likelihood, (a, image, value), (step, along), decrement)
+        stuck = found is None or not decrement > 0
+        if found is not None:
+            a, image, value = found
+            taken += 1
+    z = likelihood.logits(image)
+    converged, message = _verdict(likelihood, z, done=done, stuck=stuck, taken=taken, slope=slope, gap=gap)
+    return Minimum(space.coefficients(a), z, float(value), taken, converged, message)
+
+
+def _verdict(
+    likelihood: Likelihood, z: Tensor, *, done: bool, stuck: bool, taken: int, slope: float, gap: float
+) -> tuple[bool, str]:
     if likelihood.ridge == 0 and likelihood.separates(z):
-        message = (
-            f"the data are separable and ridge is 0: the optimum is at infinity; stopped after {taken} steps"
+        return (
+            False,
+            f"the data are separable and ridge is 0: the optimum is at infinity; stopped after {taken} steps",
         )
-        return Minimum(alpha, float(value), taken, False, message)
-    if not done and taken < max_steps:
-        message = f"no step lowers the objective any more (decrement {decrement:.1e}): rounding"
-        return Minimum(alpha, float(value), taken, False, message)
-    if not done:
-        message = f"stopped after {taken} steps, about {decrement / 2:.1e} above the minimum; try more, or more ridge"
-        return Minimum(alpha, float(value), taken, False, message)
-    return Minimum(alpha, float(value), taken, True, f"converged in {taken} steps")
+    if done:
+        return True, f"converged in {taken} steps, relative gradient {slope:.1e}"
+    if stuck:
+        return False, f"no step lowers the objective any more (relative gradient {slope:.1e}): rounding"
+    return (
+        False,
+        f"stopped after {taken} steps, about {gap:.1e} above the minimum, relative gradient {slope:.1e}; "
+        "try more, or more ridge",
+    )
+
+
+def _step(
+    likelihood: Likelihood, inverse: Inverse, p: Tensor, g: Tensor, *, enough: float
+) -> tuple[Tensor, Tensor]:
+    """The step δ and its image, until what is left of the equations is `enough` of what it was."""
+    space, left = likelihood.space, -g
+    a, image = inverse.apply(left)
+    step, total = torch.zeros_like(a), torch.zeros_like(image)
+    along, its_image, size = a, image, space.inner(left, a, image)
+    target = enough**2 * size
+    for _ in range(MOST_INNER):
+        bent = likelihood.curved(p, along, its_image)
+        curvature = space.inner(bent, along, its_image)
+        if not curvature > 0:  # rounding: what there is goes downhill all the same
+            break
+        length = size / curvature
+        step, total = step.add(along, alpha=length), total.add(its_image, alpha=length)
+        left = left.sub(bent, alpha=length)
+        a, image = inverse.apply(left)
+        size, before = space.inner(left, a, image), size
+        if not size > target:
+            break
+        along, its_image = a.add(along, alpha=size / before), image.add(its_image, alpha=size / before)
+    if inverse.hidden and likelihood.ridge:
+        # The inner product does not see what moves no logit: it would grow from step to step. There δ = left / ridge.
+        rest, its_image = inverse.hidden(left)
+        step, total = (
+            step.add(rest, alpha=1 / likelihood.ridge),
+            total.add(its_image, alpha=1 / likelihood.ridge),
+        )
+    return step, total
 
 
 def _backtrack(
@@ -202,32 +221,13 @@ def _backtrack(
     along: tuple[Tensor, Tensor],
     decrement: float,
 ) -> tuple[Tensor, Tensor, Tensor] | None:
-    """The first of the steps 1, ½, ¼, ... with enough of a decrease, or None."""
-    (alpha, z, value), (step, Hstep), size = here, along, 1.0
+    """The first of the steps 1, ½, ¼, ... with enough of a decrease, to within rounding, or None."""
+    (a, image, value), (step, its_image), size = here, along, 1.0
+    slack = 10 * torch.finfo(value.dtype).eps * float(value.abs())
     for _ in range(HALVINGS):
-        new_alpha, new_z = alpha + size * step, z + size * Hstep
-        new_value = likelihood.value(new_alpha, new_z)
-        if new_value <= value - ARMIJO * size * decrement:
-            return new_alpha, new_z, new_value
+        new, new_image = a + size * step, image + size * its_image
+        new_value = likelihood.value(new, new_image)
+        if new_value <= value - ARMIJO * size * decrement + slack:
+            return new, new_image, new_value
         size /= 2
     return None
-
-
-def _sum(matrices: list[Tensor]) -> Tensor:
-    total = matrices[0].clone()
-    for matrix in matrices[1:]:
-        total += matrix
-    return total
-
-
-def _check_budget(likelihood: Likelihood, memory: Memory) -> None:
-    H, c = likelihood.H, likelihood.targets.shape[1]
-    needed = (3 + (c if len(H) == len(likelihood.targets) and c > 1 else 0)) * H.numel() * H.element_size()
-    budget = memory_budget(memory, device=H.device)
-    if needed > budget:
-        raise BudgetError(
-            "the matrices of a Newton step are beyond the memory budget",
-            expected=f"at most {format_bytes(budget)}",
-            got=f"{format_bytes(needed)} for {len(likelihood.targets)} samples and {c} logits",
-            hint="KernelGLM, which needs the kernel matrix alone, or memory=...",
-        )

@@ -272,11 +272,6 @@ class KernelRegression(RegressorMixin, KernelMachine):
         k = self._cross(Z, self.X_fit_, self._coefficients)
         return weigh(k.T, self._roots)
 
-    def _features(self, Z: Any) -> Float[Tensor, "m d"]:
-        features = self._source.features(Z)
-        assert features is not None
-        return features.to(self._coefficients)
-
     def _shaped(self, values: Float[Tensor, "n c"], X: Any = None) -> Any:
         return self._in_kind(values[:, 0] if self._is_flat else values, X)
 

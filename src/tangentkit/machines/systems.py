@@ -1,6 +1,6 @@
 """Systems: a weighted kernel regression before it is solved, and the solvers by name."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -34,6 +34,7 @@ from tangentkit.machines.fits import (
     fit_iteratively,
     fit_normal,
 )
+from tangentkit.machines.normal_equations import covers_rounding
 from tangentkit.machines.positivity import not_positive
 from tangentkit.machines.sources import Source
 
@@ -132,13 +133,16 @@ def solve_system(system: System, solver: str | Method) -> Solved:
         NumericalError: the kernel is not symmetric or not positive where the solver needs it.
     """
     if isinstance(solver, Method):
-        system, solver, method = _with_options(system, solver)
-        return Solved(solver, "asked for", _solve(system, solver, method))
+        _check_cutoff(system, type(solver).__name__, takes=False)
+        return _by_method(system, solver)
     if solver not in NAMES:
         raise UnknownNameError("solver", str(solver), NAMES)
+    _check_cutoff(system, solver, takes=solver in ("auto", "eigh", "features"))
     if solver == "auto":
         return _automatically(system)
-    return Solved(solver, "asked for", _solve(system, solver, _conjugate_gradients(system)))
+    if solver in ("features", "normal"):
+        return Solved(solver, "asked for", _solve_features(system, solver))
+    return _by_method(system, _method(system, solver))
 
 
 def weigh(rows: Float[Tensor, "n q"], roots: Float[Tensor, " n"] | None) -> Float[Tensor, "n q"]:
@@ -146,26 +150,49 @@ def weigh(rows: Float[Tensor, "n q"], roots: Float[Tensor, " n"] | None) -> Floa
     return rows if roots is None else roots[:, None] * rows
 
 
-def _solve(system: System, solver: str, method: Method) -> Fit:
-    ridge, cutoff = system.ridge, system.cutoff
-    if solver in ("features", "normal"):
-        Phi = system.features
-        if Phi is None:
-            raise InputError(
-                f"solver={solver!r} needs features",
-                expected='a kernel with `.features(x)`, or kernel="features"',
-                hint='solver="auto"',
-            )
-        if solver == "normal":
-            return fit_normal(Phi, system.Y.to(Phi), ridge=ridge, weights=system.weights)
-        return fit_features(weigh(Phi, system.roots(Phi)), system.targets(Phi), ridge=ridge, cutoff=cutoff)
-    K = system.weighted_gram()
+def _solve_features(system: System, solver: str) -> Fit:
+    Phi = system.features
+    if Phi is None:
+        raise InputError(
+            f"solver={solver!r} needs features",
+            expected='a kernel with `.features(x)`, or kernel="features"',
+            hint='solver="auto"',
+        )
+    if solver == "normal":
+        return fit_normal(Phi, system.Y.to(Phi), ridge=system.ridge, weights=system.weights)
+    Y = system.targets(Phi)
+    return fit_features(weigh(Phi, system.roots(Phi)), Y, ridge=system.ridge, cutoff=system.cutoff)
+
+
+def _by_method(system: System, method: Method) -> Solved:
+    """A method of `tangentkit.linalg`, with all of its options."""
+    K, ridge = system.weighted_gram(), system.ridge
     Y = system.targets(K)
+    if isinstance(method, Cholesky):
+        return Solved("cholesky", "asked for", fit_cholesky(K, Y, ridge=ridge, method=method))
+    if isinstance(method, Eigen):
+        return Solved("eigh", "asked for", fit_eigen(K, Y, ridge=ridge, method=method))
+    return Solved(
+        type(method).__name__.lower(), "asked for", fit_iteratively(K, Y, ridge=ridge, method=method)
+    )
+
+
+def _method(system: System, solver: str) -> Method:
+    """What a name stands for: no jitter, since a ridge is for the caller to choose, and what memory it takes."""
+    unlimited = system.gram.nbytes
     if solver == "cholesky":
-        return fit_cholesky(K, Y, ridge=ridge)
+        return Cholesky(max_jitter=0.0, memory=unlimited)
     if solver == "eigh":
-        return fit_eigen(K, Y, ridge=ridge, cutoff=cutoff)
-    return fit_iteratively(K, Y, ridge=ridge, method=method)
+        return Eigen(rtol=system.cutoff, memory=unlimited)
+    return CG(preconditioner=Nystrom(rank=100, key=Key(0).fold("machines")), memory=system.memory)
+
+
+def _check_cutoff(system: System, solver: str, *, takes: bool) -> None:
+    if system.cutoff is not None and not takes:
+        hint = "Eigen(rtol=...)" if solver == "Eigen" else 'solver="eigh" or "features"'
+        raise InputError(
+            f"solver {solver} takes no cutoff", expected="cutoff=None", got=system.cutoff, hint=hint
+        )
 
 
 def _automatically(system: System) -> Solved:
@@ -178,21 +205,21 @@ def _automatically(system: System) -> Solved:
     size = format_bytes(K.nbytes)
     if 3 * K.nbytes > system.budget():
         reason = f"three matrices of {size} are beyond the budget of {format_bytes(system.budget())}"
-        return Solved("cg", reason, fit_iteratively(K, Y, ridge=ridge, method=_conjugate_gradients(system)))
-    fit = attempt_cholesky(K, Y, ridge=ridge)
+        return Solved("cg", reason, fit_iteratively(K, Y, ridge=ridge, method=_method(system, "cg")))
+    fit = attempt_cholesky(K, Y, ridge=ridge, method=Cholesky(max_jitter=0.0, memory=K.nbytes))
     if fit is not None and fit.converged:
         positive = "a ridge makes it" if ridge else "is"
         return Solved(
             "cholesky", f"the kernel matrix ({size}) fits in memory and {positive} positive definite", fit
         )
-    fit = fit_eigen(K, Y, ridge=ridge, cutoff=system.cutoff)
+    fit = fit_eigen(K, Y, ridge=ridge, method=Eigen(rtol=system.cutoff, memory=K.nbytes))
     reason = f"with ridge={ridge:g} the kernel matrix is singular to working precision"
     noise = float(-fit.parts.values.min() / fit.parts.values.abs().max()) if len(fit.parts.values) else 0.0
     if not noise <= below_zero(K.dtype):
         raise not_positive(K.dense(K.nbytes), ridge=ridge, hint='solver="eigh" to have it all the same')
     if noise > 0 and system.cutoff is None:
         # Eigenvalues below zero show how far rounding goes, above zero as well.
-        fit = fit_eigen(K, Y, ridge=ridge, cutoff=2 * noise)
+        fit = fit_eigen(K, Y, ridge=ridge, method=Eigen(rtol=2 * noise, memory=K.nbytes))
         reason += f"; its negative eigenvalues show rounding of {noise:.1e}, which sets the cut-off"
     return Solved("eigh", reason, fit)
 
@@ -200,30 +227,16 @@ def _automatically(system: System) -> Solved:
 def _on_features(system: System, Phi: Float[Tensor, "n d"]) -> Solved | None:
     n, d = Phi.shape
     flops, fits = n * d * min(n, d), 3 * n * d * Phi.element_size() <= system.budget()
-    if fits and (flops <= FEW_FLOPS or (flops <= MOST_FLOPS and not _covers_rounding(system.ridge, Phi))):
+    covered = covers_rounding(system.ridge, Phi, torch.float64)
+    if fits and (flops <= FEW_FLOPS or (flops <= MOST_FLOPS and not covered)):
         reason = f"the kernel has {d} features: least squares on them squares no condition number"
-        return Solved("features", reason, _solve(system, "features", CG()))
-    if d <= n and system.ridge > 0:
-        reason = f"{n} x {d} features are many: normal equations need one pass over blocks of samples"
-        return Solved("normal", reason, _solve(system, "normal", CG()))
+        return Solved("features", reason, _solve_features(system, "features"))
+    if d <= n and system.ridge > 0 and (covered or not fits):
+        reason = f"{n} x {d} features are many: normal equations need few passes over blocks of samples"
+        return Solved("normal", reason, _solve_features(system, "normal"))
+    if d <= n and fits:
+        reason = f"ridge={system.ridge:g} is below rounding of the normal equations of {n} x {d} features"
+        return Solved("features", reason, _solve_features(system, "features"))
     # The features are there already: better their inner products than another pass over the network.
     system.__dict__.setdefault("gram", FactorOperator(Phi))
     return None
-
-
-def _covers_rounding(ridge: float, Phi: Float[Tensor, "n d"]) -> bool:
-    """Whether rounding in Φᵀ Φ is below the ridge: then its larger condition number costs nothing."""
-    return ridge >= torch.finfo(Phi.dtype).eps * float(Phi.norm()) ** 2
-
-
-def _conjugate_gradients(system: System) -> CG:
-    return CG(preconditioner=Nystrom(rank=100, key=Key(0).fold("machines")), memory=system.memory)
-
-
-def _with_options(system: System, method: Method) -> tuple[System, str, Method]:
-    if isinstance(method, Cholesky):
-        return system, "cholesky", method
-    if isinstance(method, Eigen):
-        cutoff = system.cutoff if method.rtol is None else method.rtol
-        return replace(system, cutoff=cutoff), "eigh", method
-    return system, "cg" if isinstance(method, CG) else type(method).__name__.lower(), method
