@@ -1,5 +1,6 @@
 """Finite networks approach their infinite-width kernel, and the faster the wider they are."""
 
+import time
 from math import sqrt
 
 import pytest

@@ -12,7 +12,7 @@ LONG_ENOUGH = 0.2
 
 
 def estimated_seconds(call: Callable[[int], object], samples: int, *, begin: int) -> float:
-    """The time of a call on all samples, by calls on few, and twice as many, and so on; it grows with their square."""
+    """The time of a call on all samples, by calls on few, then twice as many; it grows with their square."""
     size = min(begin, samples)
     while True:
         call(size)  # tables and the like are made once
