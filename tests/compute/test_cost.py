@@ -16,7 +16,8 @@ CLOCK = [0.0]
 
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch):
-    monkeypatch.setattr("tangentkit.compute.cost.time", SimpleNamespace(perf_counter=lambda: CLOCK[0]))
+    clock = SimpleNamespace(perf_counter=lambda: CLOCK[0], process_time=lambda: CLOCK[0])
+    monkeypatch.setattr("tangentkit.compute.trials.time", clock)
 
 
 def work(seconds: float) -> None:

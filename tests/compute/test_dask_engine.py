@@ -12,6 +12,7 @@ import threading
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from torch import nn
@@ -20,7 +21,7 @@ import tangentkit as tk
 from compute.toy_kernels import Gaussian, Linear, RowWitness, Witness
 from tangentkit.compute import gram, open_gram
 from tangentkit.compute.engines import Dask, EngineError
-from tangentkit.core.errors import NumericalError
+from tangentkit.core.errors import InputError, NumericalError
 
 dask = pytest.importorskip("dask")
 distributed = pytest.importorskip(
@@ -40,7 +41,7 @@ def client():
     """Two processes of this machine."""
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, memory_limit=LIMIT, dashboard_address=":0"
+            n_workers=2, threads_per_worker=1, memory_limit=LIMIT, dashboard_address="127.0.0.1:0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -123,10 +124,70 @@ def test_a_worker_killed_in_the_middle_costs_nothing_but_time(client, tmp_path):
     assert equal_files(tmp_path / "k", tmp_path / "whole")
 
 
+def test_all_workers_killed_at_once_those_who_join_go_on(client, tmp_path):
+    kernel, x = Linear().normalized() + Gaussian(delay=0.02), samples(40)
+    gram(kernel, x, store=tmp_path / "whole", tile=4)
+    client.wait_for_workers(2, timeout=60)
+    pids = list(client.run(os.getpid).values())
+
+    def kill_all(stage: str, done: int, total: int) -> None:
+        if stage == "gram" and done == total // 3:
+            for pid in pids:
+                os.kill(pid, signal.SIGKILL)
+
+    with Dask(client) as engine:
+        gram(kernel, x, store=tmp_path / "k", tile=4, engine=engine, progress=kill_all)
+    assert not set(pids) & set(client.run(os.getpid).values()), "some lived"
+    assert equal_files(tmp_path / "k", tmp_path / "whole")
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_no_worker_for_too_long_is_an_error_that_says_what_is_stored(tmp_path):
+    here = {"n_workers": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
+    with distributed.LocalCluster(**here) as cluster, distributed.Client(cluster) as client:
+
+        def end_it(stage: str, done: int, total: int) -> None:
+            if done == 5:
+                cluster.scale(0)
+
+        start = time.monotonic()
+        with pytest.raises(
+            EngineError, match=r"no worker is left: .* 0\.5 s.* of 55 tiles stored in .* left"
+        ):
+            gram(
+                Gaussian(delay=0.05),
+                samples(40),
+                store=tmp_path / "k",
+                tile=4,
+                engine=Dask(client, patience=0.5),
+                progress=end_it,
+            )
+        assert time.monotonic() - start < 60
+    assert len(list((tmp_path / "k" / "gram" / "c").glob("*/*"))) >= 5
+
+
+@pytest.mark.parametrize("patience", [-1, float("nan"), float("inf")])
+def test_patience_is_a_number_of_seconds(patience):
+    with pytest.raises(InputError, match="patience"):
+        Dask(patience=patience)
+
+
+def test_an_interrupt_of_a_cluster_says_what_is_stored(client, tmp_path):
+    def interrupt(stage: str, done: int, total: int) -> None:
+        if done == 5:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt, match=r"^\d+ of 55 tiles stored in .*: run again to go on$"):
+        gram(Gaussian(), samples(40), store=tmp_path / "k", tile=4, engine=Dask(client), progress=interrupt)
+    gram(Gaussian(), samples(40), store=tmp_path / "k", engine=Dask(client))
+
+
 def test_the_scheduler_dies_and_the_store_goes_on(tmp_path):
     file = tmp_path / "scheduler.json"
     environment = os.environ | {"OMP_NUM_THREADS": "1", "DASK_DISTRIBUTED__COMM__RETRY__COUNT": "0"}
-    environment["PYTHONPATH"] = str(Path(__file__).resolve().parent.parent)
+    environment["PYTHONPATH"] = os.pathsep.join(
+        [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
+    )
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment, "cwd": tmp_path}
     addresses = ["--host", "127.0.0.1", "--port", "0", "--dashboard-address", ":0"]
     options = ["--no-nanny", "--nthreads", "1", "--no-dashboard", "--death-timeout", "60"]
@@ -230,7 +291,9 @@ def test_a_worker_without_work_takes_from_a_long_group(client):
 
 def test_workers_may_come_later():
     with (
-        distributed.LocalCluster(n_workers=0, threads_per_worker=1, dashboard_address=":0") as cluster,
+        distributed.LocalCluster(
+            n_workers=0, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+        ) as cluster,
         distributed.Client(cluster) as client,
     ):
         later = threading.Timer(0.5, lambda: cluster.scale(1))
@@ -260,9 +323,6 @@ def peak_memory() -> int:
     return 1024 * int(found[1])
 
 
-@pytest.mark.skipif(
-    not Path("/proc/self/status").exists(), reason="only Linux tells the peak memory of a process"
-)
 def fresh_pages(_=None) -> int:
     """Pages touched for the first time by ten tensors of 4 MB, one after the other."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -285,6 +345,7 @@ def test_workers_use_their_memory_again(client):
     assert min(client.run(fresh_pages).values()) > pages / 2
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux tells the peak memory")
 def test_a_worker_stays_within_its_memory(tmp_path):
     limit, side, outputs = 2**30, 256, 10
     channels, pixels = 32, 32 * 32
@@ -303,7 +364,7 @@ def test_a_worker_stays_within_its_memory(tmp_path):
     x = torch.randn(2 * side, 1, 32, 32, generator=torch.Generator().manual_seed(0))
     with (
         distributed.LocalCluster(
-            n_workers=1, threads_per_worker=1, memory_limit=limit, dashboard_address=":0"
+            n_workers=1, threads_per_worker=1, memory_limit=limit, dashboard_address="127.0.0.1:0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):
@@ -321,6 +382,16 @@ def test_a_worker_stays_within_its_memory(tmp_path):
     assert peak - idle <= limit // 4 + limit // 32 + own
 
 
+def listening(process: psutil.Process) -> set[str]:
+    """The addresses at which a process listens."""
+    return {place.laddr.ip for place in process.net_connections() if place.status == psutil.CONN_LISTEN}
+
+
 def test_without_an_address_processes_of_this_machine_are_started_and_ended(tmp_path):
-    gram(Gaussian(), samples(4), store=tmp_path / "k", tile=2, engine=Dask(workers=1))
+    before = listening(psutil.Process())
+    with Dask(workers=1) as engine:
+        gram(Gaussian(), samples(4), store=tmp_path / "k", tile=2, engine=engine)
+        family = [psutil.Process(), *psutil.Process().children(recursive=True)]
+        found = set().union(*(listening(process) for process in family)) - (before - {"127.0.0.1"})
+        assert found == {"127.0.0.1"}, "others can reach it"
     torch.testing.assert_close(open_gram(tmp_path / "k").dense(), Gaussian()(samples(4)))

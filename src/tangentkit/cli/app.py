@@ -39,8 +39,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except CycloptsError as error:
         say(f"error: {error}")
         sys.exit(2)
-    except KeyboardInterrupt:
-        say("interrupted")
+    except KeyboardInterrupt as interrupt:
+        say(f"interrupted: {interrupt}" if interrupt.args else "interrupted")
         sys.exit(130)
     except Exception as error:
         code = exit_code(error)

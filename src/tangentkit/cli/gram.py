@@ -107,7 +107,7 @@ def gram(
         start = time.monotonic()
         shown = True if sys.stderr.isatty() else ProgressLines()
         with _ended_like_ctrl_c():
-            compute_gram(chosen, x, store=store, engine=who, tile=tile, progress=shown, repair=repair)
+            compute_gram(chosen, x, store=store, engine=who, tile=cost.tiling, progress=shown, repair=repair)
             open_gram(store).verify(progress=shown)
         record["seconds"] = time.monotonic() - start
         say(f"done in {record['seconds']:.1f} s")

@@ -8,6 +8,9 @@ from typing import Any
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+CACHE_SHARE = 0.125
+"""The share of the memory budget that samples and parts may take between tiles."""
+
 
 class BoundedCache:
     """Keeps what was used last, up to a number of bytes of tensors.

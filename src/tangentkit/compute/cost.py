@@ -1,28 +1,20 @@
 """What a Gram matrix will cost, from a look at a few samples."""
 
-import time
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
-
-from tangentkit.compute.kernel import Kernel, Row
-from tangentkit.compute.layout import GRAM, Layout, make_layout
-from tangentkit.compute.sources import Source, sources_of
+from tangentkit.compute.kernel import Kernel
+from tangentkit.compute.layout import GRAM, Layout, Tiling, look, make_layout
+from tangentkit.compute.progress import counted
+from tangentkit.compute.sources import sources_of
 from tangentkit.compute.store import is_store, read_manifest
-from tangentkit.compute.terms import Range, Term, as_term
 from tangentkit.compute.tiles import Index
-from tangentkit.core.batches import Batch, take
+from tangentkit.compute.tiling import fitting, known_tiling, largest_tiling
+from tangentkit.compute.trials import Tried, timed, tried
 from tangentkit.core.files import as_path
-from tangentkit.core.memory import format_bytes
+from tangentkit.core.memory import format_bytes, memory_budget
 
-SMALLEST, LARGEST = 16, 1024
-"""Samples along the side of a trial."""
-ENOUGH = 0.3
-"""Seconds of a trial that need no larger one. After shorter ones noise grows with the square of what is left to
-extrapolate; and most tiles that are so quick are tried as they are."""
 WRITING = 1e9
 """Bytes a second for a tile to be checked and written, assumed."""
 
@@ -32,8 +24,8 @@ class Cost:
     """Tiles, bytes and seconds of a Gram matrix."""
 
     shape: tuple[int, int]
-    tile: int
-    """Samples along the side of a tile."""
+    tiling: Tiling
+    """The sizes of tiles and of pieces of parts, which `gram(..., tile=)` takes."""
     tiles: int
     """In all."""
     done: int
@@ -43,16 +35,27 @@ class Cost:
     seconds: float
     """For what is missing, by one worker."""
 
+    @property
+    def tile(self) -> int:
+        """Samples along the side of a tile."""
+        return self.tiling.side
+
     def __str__(self) -> str:
         done = f", {self.done} of them there," if self.done else ""
         return (
-            f"{self.shape[0]} x {self.shape[1]}: {self.tiles} tiles of {self.tile} samples a side{done or ','} "
+            f"{self.shape[0]} x {self.shape[1]}: {counted(self.tiles, 'tile')} of "
+            f"{counted(self.tile, 'sample')} a side{done or ','} "
             f"{format_bytes(self.nbytes)}, about {duration(self.seconds)} of one worker"
         )
 
 
 def gram_cost(
-    kernel: Kernel, x: Any, y: Any = None, *, store: str | Path | None = None, tile: int | None = None
+    kernel: Kernel,
+    x: Any,
+    y: Any = None,
+    *,
+    store: str | Path | None = None,
+    tile: int | Tiling | None = None,
 ) -> Cost:
     """The cost of `gram(kernel, x, y, store=store, tile=tile)`, estimated; of a store that is begun, the rest.
 
@@ -70,17 +73,24 @@ def gram_cost(
         (55, True)
     """
     sources = sources_of(kernel, x, y)
+    sizes = {side: len(source) for side, source in sources.items()}
+    form = look(kernel, sources)
     folder = None if store is None else as_path(store)
     begun = read_manifest(folder) if folder is not None and is_store(folder) else None
-    layout = make_layout(kernel, sources, begun.identity["tile"] if begun and tile is None else tile)
+    tiling = known_tiling(tile, begun, sizes)
+    budget = memory_budget(kernel.working_memory(), device=form.device)
+    most = (tiling or largest_tiling(budget, form, sizes)).side
+    found = tried(kernel, sources["x"], most)
+    tiling = tiling or fitting(kernel, found, most, sizes)
+    layout = make_layout(form, sizes, tiling)
     there = {} if begun is None else begun.arrays
     missing = {
         name: [index for index in layout.indices(name) if name not in there or not there[name].has(index)]
         for name in layout.arrays
     }
-    seconds = _seconds(_rates(as_term(kernel), sources["x"], layout.tile), layout, missing)
+    seconds = _seconds(_rates(found), layout, missing)
     shape, tiles = layout.arrays[GRAM].shape, len(layout.indices(GRAM))
-    return Cost(shape, layout.tile, tiles, tiles - len(missing[GRAM]), layout.nbytes, seconds)
+    return Cost(shape, tiling, tiles, tiles - len(missing[GRAM]), layout.nbytes, seconds)
 
 
 def duration(seconds: float) -> str:
@@ -133,79 +143,10 @@ def _seconds(rates: Rates, layout: Layout, missing: dict[str, list[Index]]) -> f
     return total
 
 
-def _rates(term: Term, source: Source, tile: int) -> Rates:
-    """The rates on this machine, by tiles that grow until they take long enough."""
-    most = min(tile, len(source), LARGEST)
-    side = min(SMALLEST, most)
-    while True:
-        # The last samples against the first: never the same, so that no half is saved, unless there is but one.
-        batches = source.read(slice(0, side)), source.read(slice(len(source) - side, len(source)))
-        trial = Trial(term, batches, side)
-        large = _timed(trial.tile)
-        if large >= ENOUGH or side == most:
-            break
-        side = min(2 * side, most)
-    half = max(1, side // 2)
-    small = _timed(Trial(term, batches, half).tile)
-    pair = max(0.0, (large / side - small / half) / (side - half)) if side > half else 0.0
-    return Rates(
-        part=_timed(Trial(term, batches, side).parts) / side,
-        left=max(0.0, _timed(lambda: trial.anew().tile()) - large) / side,
-        right=max(0.0, large / side - pair * side),
-        pair=pair,
-    )
-
-
-@dataclass(frozen=True, eq=False)
-class Trial:
-    """A small tile between two batches; parts and rows are computed when they are first asked for."""
-
-    term: Term
-    batches: tuple[Batch, Batch]
-    size: int
-    """Samples of each batch that take part."""
-    known: dict[tuple[str, int], Tensor] = field(default_factory=dict)
-    begun: dict[int, Row] = field(default_factory=dict)
-
-    def tile(self) -> Tensor:
-        """The tile."""
-        return self.term.tile(self, self._range(0), self._range(1))
-
-    def parts(self) -> None:
-        """All parts of the first batch."""
-        self.known.clear()
-        for name, _ in self.term.parts():
-            self.part(name, self._range(0))
-
-    def anew(self) -> "Trial":
-        """The same with no row begun."""
-        return replace(self, begun={})
-
-    def samples(self, where: Range) -> Batch:
-        """The samples of a batch."""
-        return take(self.batches[where.i], where.span)
-
-    def part(self, name: str, where: Range) -> Tensor:
-        """A part for a batch."""
-        if (name, where.i) not in self.known:
-            self.known[name, where.i] = dict(self.term.parts())[name](self, where)
-        return self.known[name, where.i]
-
-    def row(self, kernel: Kernel, where: Range) -> Row:
-        """The tiles of a kernel in the row of a batch."""
-        if id(kernel) not in self.begun:
-            self.begun[id(kernel)] = kernel.row(self.samples(where))
-        return self.begun[id(kernel)]
-
-    def _range(self, i: int) -> Range:
-        return Range("x", i, slice(0, self.size))
-
-
-def _timed(work: Callable[[], Any]) -> float:
-    """Seconds of one call, the first left out: it learns the model."""
-    times = []
-    for _ in range(3):
-        start = time.perf_counter()
-        work()
-        times.append(time.perf_counter() - start)
-    return min(times[1:])
+def _rates(found: Tried) -> Rates:
+    """The rates by the last two trials: t(s) = right s + pair s²."""
+    each = {side: seconds / side for side, seconds in found.tiles.items()}
+    side, half = found.side, list(each)[-2] if len(each) > 1 else 0
+    pair = max(0.0, (each[side] - each[half]) / (side - half)) if half else 0.0
+    left = max(0.0, timed(found.trial.anew) - found.tiles[side]) / side
+    return Rates(found.part, left, right=max(0.0, each[side] - pair * side), pair=pair)

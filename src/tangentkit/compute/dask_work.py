@@ -1,9 +1,10 @@
 """Work on a Dask cluster: a plugin brings it to every worker once, also to those that come later or come back."""
 
+import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 import cloudpickle
 from distributed import CancelledError, Client, Future, KilledWorker, WorkerPlugin, as_completed, get_worker
@@ -16,6 +17,10 @@ AHEAD = 2048
 """Items that wait in the scheduler: enough for a thousand workers, few enough for any scheduler."""
 REFILL = AHEAD // 8
 """Items that are sent when as many are done."""
+TICK, LOOK = 0.01, 1.0
+"""Seconds between two looks for results, and between two looks for workers."""
+CREWS = 3
+"""Times that all workers may be lost with nothing done in between, as Dask allows for one item."""
 
 
 class Carrier(WorkerPlugin):
@@ -50,58 +55,56 @@ def carry_out(name: str, item: Any) -> Any:
 
 
 class Session:
-    """A client's dealings with a cluster: work that was brought to the workers stays until the end."""
+    """A client's dealings with a cluster: work that was brought to the workers stays until the end.
 
-    def __init__(self, client: Client):
-        self.client = client
+    Args:
+        client: of the cluster.
+        patience: seconds without any worker, after which it is an error.
+    """
+
+    def __init__(self, client: Client, patience: float):
+        self.client, self.patience = client, patience
         self._carried: dict[str, Callable] = {}
 
     def map(self, work: Callable, items: Sequence[Any]) -> Iterator[Any]:
         """The results of all items, as they come.
 
         Raises:
-            EngineError: the scheduler is gone, or an item kills worker after worker.
+            EngineError: the scheduler is gone, no worker is left, or an item kills worker after worker.
         """
-        name, left, home = self._carry(work), iter(items), self._homes(work, items)
-
-        def sent(count: int) -> list[Future]:
-            # Together: a message for each item takes the scheduler longer than all else about it.
-            shares: dict[str | None, list[Any]] = {}
-            for item in islice(left, count):
-                shares.setdefault(home(item), []).append(item)
-            return [
-                future
-                for worker, share in shares.items()
-                for future in self.client.map(
-                    carry_out,
-                    [name] * len(share),
-                    share,
-                    pure=False,
-                    workers=worker,
-                    allow_other_workers=worker is not None,
-                )
-            ]
-
-        waiting, done = as_completed(sent(AHEAD), loop=self.client.loop, with_results=True), 0
+        name, left, done = self._carry(work), iter(items), 0
+        watch, crew = Watch(self.client, self.patience), self._crew(work, items)
+        waiting, pending = self._sent(name, crew, islice(left, AHEAD))
         try:
-            for future, result in waiting:
+            while pending:
+                if not waiting.has_ready():
+                    time.sleep(TICK)
+                    # The scheduler keeps what waits for the dead from those who join, though it knows of no others.
+                    if watch.all_gone(crew.workers):
+                        self.client.cancel(list(pending), force=True)
+                        crew = self._crew(work, again := list(pending.values()))
+                        waiting, pending = self._sent(name, crew, again)
+                    continue
+                future, result = next(waiting)
                 if isinstance(result, CancelledError):
                     raise _gone(self.client)
                 # What is released is forgotten: a worker that dies takes no result with it that somebody needs.
                 future.release()
+                del pending[future]
+                watch.progress()
                 yield result
                 done += 1
                 if done % REFILL == 0:
-                    waiting.update(sent(REFILL))
+                    _, more = self._sent(name, crew, islice(left, REFILL))
+                    waiting.update(more)
+                    pending |= more
         except KilledWorker as error:
-            raise EngineError(
-                "one tile has ended worker after worker",
-                got=f"{error.allowed_failures + 1} deaths, the last on {error.last_worker.address}",
-                hint="most likely they ran out of memory: a smaller tile=, or a kernel with memory=",
+            raise _deadly(
+                f"{error.allowed_failures + 1} deaths, the last on {error.last_worker.address}"
             ) from error
         finally:
             if self.client.status == "running":
-                self.client.cancel(list(waiting.futures), force=True)
+                self.client.cancel(list(pending), force=True)
 
     def close(self) -> None:
         """Takes the work from the workers."""
@@ -109,20 +112,38 @@ class Session:
             self.client.unregister_worker_plugin(name)
         self._carried.clear()
 
-    def _homes(self, work: Callable, items: Sequence[Any]) -> Callable[[Any], str | None]:
-        """Who does an item: those of one group go to one worker, which keeps what they share; None for anybody.
+    def _sent(self, name: str, crew: "Crew", items: Iterable[Any]) -> tuple[as_completed, dict[Future, Any]]:
+        """Sends items; what comes back, and future -> item."""
+        # Together: a message for each item takes the scheduler longer than all else about it.
+        shares: dict[str | None, list[Any]] = {}
+        for item in items:
+            shares.setdefault(crew.home(item), []).append(item)
+        sent: dict[Future, Any] = {}
+        for worker, share in shares.items():
+            futures = self.client.map(
+                carry_out,
+                [name] * len(share),
+                share,
+                pure=False,
+                workers=worker,
+                allow_other_workers=worker is not None,
+            )
+            sent |= zip(futures, share, strict=True)
+        return as_completed(sent, loop=self.client.loop, with_results=True), sent
 
-        It is but a wish: a worker without work takes what waits for another, and what waited for one that died goes
-        to the rest.
-        """
+    def _crew(self, work: Callable, items: Sequence[Any]) -> "Crew":
         workers: list[str] = sorted(self.client.nthreads())  # pyright: ignore[reportArgumentType]
         group = getattr(work, "group", None)
         # As few groups as workers would leave some without work for long; and workers may be yet to come.
-        if group is None or not workers or len({group(item) for item in items[:AHEAD]}) < 2 * len(workers):
-            return lambda _: None
+        if (
+            group is None
+            or len(workers) < 2
+            or len({group(item) for item in items[:AHEAD]}) < 2 * len(workers)
+        ):
+            return Crew(frozenset(), lambda _: None)
         # There and back again, so that groups that grow are shared out evenly.
         turn = [*workers, *reversed(workers)]
-        return lambda item: turn[group(item) % len(turn)]
+        return Crew(frozenset(workers), lambda item: turn[group(item) % len(turn)])
 
     def _carry(self, work: Callable) -> str:
         for name, carried in self._carried.items():
@@ -132,6 +153,70 @@ class Session:
         self.client.register_plugin(Carrier(name, work), name=name)
         self._carried[name] = work
         return name
+
+
+class Crew(NamedTuple):
+    """Who does an item: those of one group go to one worker, which keeps what they share.
+
+    It is but a wish: a worker without work takes what waits for another, and what waited for one that died goes to
+    the rest, as long as there is one.
+    """
+
+    workers: frozenset[str]
+    """Those who were sent items of their own."""
+    home: Callable[[Any], str | None]
+    """Whose an item is; None for anybody."""
+
+
+class Watch:
+    """Looks now and then who is there."""
+
+    def __init__(self, client: Client, patience: float):
+        self.client, self.patience = client, patience
+        self._looked = self._seen = time.monotonic()
+        self._lost = 0
+
+    def progress(self) -> None:
+        """Hears that something was done."""
+        self._lost = 0
+
+    def all_gone(self, crew: frozenset[str]) -> bool:
+        """Whether none of a crew is left, but there are others.
+
+        Raises:
+            EngineError: for too long there has been no worker at all, or crew after crew is lost with nothing done.
+        """
+        now = time.monotonic()
+        if now - self._looked < LOOK or self.client.status != "running":
+            return False
+        self._looked = now
+        try:
+            workers = set(self.client.nthreads())  # pyright: ignore[reportArgumentType]
+        except OSError:
+            return False  # of a scheduler that is gone futures tell
+        if workers:
+            self._seen = now
+        elif now - self._seen > self.patience:
+            raise EngineError(
+                "no worker is left",
+                expected=f"one within {self.patience:g} s, the patience of the engine",
+                got="none",
+                hint="start workers, or engines.Dask(..., patience=3600)",
+            )
+        if not workers or not crew or crew & workers:
+            return False
+        self._lost += 1
+        if self._lost > CREWS:
+            raise _deadly(f"the death of all workers {self._lost} times, with nothing done in between")
+        return True
+
+
+def _deadly(got: str) -> EngineError:
+    return EngineError(
+        "one tile has ended worker after worker",
+        got=got,
+        hint="most likely they ran out of memory: a smaller tile=, or a kernel with memory=",
+    )
 
 
 def _gone(client: Client) -> EngineError:

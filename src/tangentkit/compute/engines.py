@@ -7,7 +7,9 @@ Dask("tcp://host:port"), Dask(client)    a cluster: SSH, SLURM, Kubernetes, ...
 """
 
 import json
+import logging
 import re
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -114,17 +116,23 @@ class Dask:
         cluster: the address of a scheduler ("tcp://host:8786"), the path of a scheduler file (waited for, up to a
             minute), or a client; None starts processes on this machine, and ends them.
         workers: with None: how many processes; by default one for each core.
+        patience: seconds that it waits while the cluster has no worker at all, before the first comes or after the
+            last is gone; then it is an error. Whoever comes in time goes on with the work.
     """
 
-    def __init__(self, cluster: "str | Client | None" = None, *, workers: int | None = None):
-        self.cluster, self.workers = cluster, workers
+    def __init__(
+        self, cluster: "str | Client | None" = None, *, workers: int | None = None, patience: float = 600.0
+    ):
+        if not 0 <= patience < float("inf"):
+            raise InputError("bad patience", expected="a number of seconds", got=patience)
+        self.cluster, self.workers, self.patience = cluster, workers, patience
         self._opened: list[tuple[Session, ExitStack]] = []
 
     def map(self, work: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
         """The results as they are done; the first error ends it.
 
         Raises:
-            EngineError: there is no scheduler, or it dies; or one item kills worker after worker.
+            EngineError: there is no scheduler, or it dies; no worker comes; or one item kills worker after worker.
         """
         with self:
             yield from self._opened[-1][0].map(work, items)
@@ -150,14 +158,38 @@ class Dask:
             if isinstance(self.cluster, Client):
                 client = self.cluster
             elif self.cluster is None:
-                cluster = LocalCluster(n_workers=self.workers, threads_per_worker=1, dashboard_address=":0")
+                with _deaf_to_interrupts():
+                    # Whoever reaches a dashboard, or any port of Dask, may do as they like: nobody but this machine.
+                    cluster = LocalCluster(
+                        n_workers=self.workers,
+                        threads_per_worker=1,
+                        host="127.0.0.1",
+                        dashboard_address="127.0.0.1:0",
+                        silence_logs=logging.ERROR,
+                    )
                 client = stack.enter_context(Client(stack.enter_context(cluster), set_as_default=False))
             else:
                 try:
                     client = stack.enter_context(Client(_address(self.cluster), set_as_default=False))
                 except OSError as error:
                     raise EngineError(f"no Dask scheduler at {self.cluster}", got=error) from error
-            yield stack.enter_context(closing(Session(client)))
+            yield stack.enter_context(closing(Session(client, self.patience)))
+
+
+@contextmanager
+def _deaf_to_interrupts() -> "Iterator[None]":
+    """Threads and processes that are started meanwhile do not hear Ctrl-C, which the terminal sends to all.
+
+    The one who asked for the work ends them; by themselves each would die with a traceback.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _address(cluster: str) -> str:

@@ -1,13 +1,13 @@
 """Tiles that are not finite are refused, with the samples to blame."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
 from tangentkit.compute.kernel import Kernel
-from tangentkit.compute.terms import Range
+from tangentkit.compute.terms import Given, Range
 from tangentkit.core.batches import Batch, batch_size, take
-from tangentkit.core.errors import NumericalError
+from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.functions import TURN
 
 SHOWN = 5
@@ -45,7 +45,31 @@ def check_tile(tile: Tensor, where: Sequence[Range]) -> None:
     )
 
 
-def explained(
+def made(make: Callable[[], Tensor], kernel: Kernel, given: Given, *where: Range) -> Tensor:
+    """A tile or a part, checked.
+
+    Args:
+        make: computes it.
+        kernel: whose it is.
+        given: has the samples.
+        where: the ranges of samples along its axes; a part has one.
+
+    Raises:
+        NumericalError: it is not finite; with the samples.
+        InputError: samples that the kernel refuses; with their range.
+    """
+    try:
+        tile = make()
+    except NumericalError as error:
+        raise _explained(error, kernel, [(place, given.samples(place)) for place in where]) from error
+    except InputError as error:
+        ranges = " and ".join(f"{p.span.start} to {p.span.stop - 1} of {p.side}" for p in where)
+        raise InputError(f"samples {ranges}, counted from the first of them: {error}") from error
+    check_tile(tile, where)
+    return tile
+
+
+def _explained(
     error: NumericalError, kernel: Kernel, batches: Sequence[tuple[Range, Batch]]
 ) -> NumericalError:
     """The error of a kernel that would not give a tile, with the samples to blame."""

@@ -1,5 +1,6 @@
 """Gram matrices of any size: in memory, or on disk, by whatever workers there are."""
 
+import math
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
@@ -9,14 +10,15 @@ from typing import Any
 
 import torch
 
-from tangentkit.compute.engines import Engine, Serial
+from tangentkit.compute.engines import Engine, EngineError, Serial
 from tangentkit.compute.held import Held
 from tangentkit.compute.kernel import Kernel
-from tangentkit.compute.layout import GRAM, Layout, make_layout
-from tangentkit.compute.progress import Progress, shown
+from tangentkit.compute.layout import GRAM, Layout, Tiling, look, make_layout
+from tangentkit.compute.progress import Progress, counted, shown
 from tangentkit.compute.sources import Source, identify_samples, range_digests, sources_of
 from tangentkit.compute.store import Store, create, expect, is_store, read_manifest
 from tangentkit.compute.stored import StoredOperator
+from tangentkit.compute.tiling import known_tiling, largest_tiling, measured_tiling, one_tile
 from tangentkit.compute.work import Shelf, Side, Work
 from tangentkit.core.errors import BudgetError, InputError, briefly
 from tangentkit.core.files import as_path
@@ -33,7 +35,7 @@ def gram(
     *,
     store: str | Path | None = None,
     engine: Engine | None = None,
-    tile: int | None = None,
+    tile: int | Tiling | None = None,
     progress: bool | Progress = True,
     repair: bool = False,
 ) -> Operator:
@@ -53,7 +55,10 @@ def gram(
         y: likewise; None for the symmetric matrix.
         store: a folder, new or of the same matrix; None keeps the matrix in memory.
         engine: `Serial()` by default, `Threads(n)` or `Dask(...)`.
-        tile: samples along the side of a tile; by default that of the store, or about 2048 rows.
+        tile: samples along the side of a tile. By default that of the store; for a new one, small tiles are timed,
+            and the side is such that a tile takes about five seconds, but not so small that the whole takes more
+            than 1.5 times as long as with the largest tiles: 2048 rows, less where memory is short. Or
+            `gram_cost(...).tiling`.
         progress: whether to show a bar on a terminal; or a function (stage, done, total).
         repair: whether damaged tiles are computed again; without it they are an error.
 
@@ -65,6 +70,8 @@ def gram(
         DataError: the store is of another matrix (saying what differs), is damaged, is being written, or full.
         NumericalError: a tile is not finite; with the samples.
         InputError: bad samples, or a bad tile size.
+        EngineError: workers or their scheduler are gone; with what is stored.
+        KeyboardInterrupt: with what is stored and what is left.
 
     Example:
         >>> from tangentkit import ConjugateKernel
@@ -77,31 +84,14 @@ def gram(
     _check_kinds(kernel, engine)
     sources = sources_of(kernel, x, y)
     if store is None:
-        if (
-            tile is None
-            and isinstance(engine, Serial)
-            and not any(source.lazy for source in sources.values())
-        ):
-            tile = max(map(len, sources.values()))  # one call of the kernel, which has tiles of its own
-        return _in_memory(kernel, sources, make_layout(kernel, sources, tile), engine, progress)
+        return _in_memory(kernel, sources, engine, tile, progress)
     folder = as_path(store).absolute()
-    found = is_store(folder)
-    if tile is None and found:
-        tile = read_manifest(folder).identity["tile"]
-    layout = make_layout(kernel, sources, tile)
-    identity = _identity(kernel, sources, layout)
-    shelf = expect(folder, identity) if found else create(folder, identity, layout.arrays)
-    if not repair:
-        shelf.check_descriptions()
-        _check_parts(shelf, layout)
-    if repair or any(shelf.missing(name, layout.indices(name)) for name in layout.arrays):
-        with shelf.writing():
-            if repair:
-                shelf.mend_descriptions()
-                shelf.remove_damaged({name: layout.indices(name) for name in layout.arrays})
-            shelf.check_room({name: shelf.missing(name, layout.indices(name)) for name in layout.arrays})
-            _fill(shelf, kernel, sources, layout, engine, progress)
-    return StoredOperator(shelf, device=layout.device)
+    try:
+        return _on_disk(folder, kernel, sources, engine, tile, progress, repair=repair)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(_what_is_stored(folder)) from None
+    except EngineError as error:
+        raise EngineError(f"{error}; {_what_is_stored(folder)}") from error
 
 
 def _check_kinds(kernel: object, engine: object) -> None:
@@ -125,21 +115,68 @@ def _check_parts(shelf: Store, layout: Layout) -> None:
             shelf.check(name, [index for index in wanted if index not in missing])
 
 
-def _in_memory(
-    kernel: Kernel, sources: Mapping[str, Source], layout: Layout, engine: Engine, progress: bool | Progress
+def _what_is_stored(folder: Path) -> str:
+    """What a run that was ended leaves to the next."""
+    if not is_store(folder):
+        return f"nothing is stored in {folder} yet"
+    store = read_manifest(folder)
+    there = [store.has(name, index) for name in store.arrays for index in store.indices(name)]
+    tiles, left = counted(len(there), "tile"), len(there) - sum(there)
+    return f"{sum(there)} of {tiles} stored in {folder}, {left} left: run again to go on"
+
+
+def _on_disk(
+    folder: Path,
+    kernel: Kernel,
+    sources: Mapping[str, Source],
+    engine: Engine,
+    tile: int | Tiling | None,
+    progress: bool | Progress,
+    *,
+    repair: bool,
 ) -> Operator:
-    array = layout.arrays[GRAM]
-    needed, budget = (
-        array.shape[0] * array.shape[1] * array.dtype.itemsize,
-        memory_budget(device=layout.device),
-    )
+    sizes, found = {side: len(source) for side, source in sources.items()}, is_store(folder)
+    tiling = known_tiling(tile, read_manifest(folder) if found else None, sizes)
+    form = look(kernel, sources)
+    layout = make_layout(form, sizes, tiling or measured_tiling(kernel, sources["x"], form, sizes))
+    identity = _identity(kernel, sources, layout)
+    shelf = expect(folder, identity) if found else create(folder, identity, layout.arrays)
+    if not repair:
+        shelf.check_descriptions()
+        _check_parts(shelf, layout)
+    if repair or any(shelf.missing(name, layout.indices(name)) for name in layout.arrays):
+        with shelf.writing():
+            if repair:
+                shelf.mend_descriptions()
+                shelf.remove_damaged({name: layout.indices(name) for name in layout.arrays})
+            shelf.check_room({name: shelf.missing(name, layout.indices(name)) for name in layout.arrays})
+            _fill(shelf, kernel, sources, layout, engine, progress)
+    return StoredOperator(shelf, device=layout.device)
+
+
+def _in_memory(
+    kernel: Kernel,
+    sources: Mapping[str, Source],
+    engine: Engine,
+    tile: int | Tiling | None,
+    progress: bool | Progress,
+) -> Operator:
+    sizes = {side: len(source) for side, source in sources.items()}
+    tiling, form = known_tiling(tile, None, sizes), look(kernel, sources)
+    shape = sizes["x"] * form.outputs, sizes.get("y", sizes["x"]) * form.outputs
+    needed, budget = math.prod(shape) * form.dtype.itemsize, memory_budget(device=form.device)
     if needed > budget:
         raise BudgetError(
-            f"a Gram matrix of {array.shape[0]} x {array.shape[1]} is beyond the memory budget",
+            f"a Gram matrix of {shape[0]} x {shape[1]} is beyond the memory budget",
             expected=f"at most {budget} bytes ({format_bytes(budget)})",
             got=f"{needed} bytes ({format_bytes(needed)})",
             hint="store=a folder keeps it on disk",
         )
+    working = memory_budget(kernel.working_memory(), device=form.device)
+    kept = sum(sizes.values()) * form.part_bytes <= working // 2
+    if tiling is None and kept and isinstance(engine, Serial) and not any(s.lazy for s in sources.values()):
+        tiling = one_tile(working, form, sizes)
+    layout = make_layout(form, sizes, tiling or largest_tiling(working, form, sizes, kept=kept), kept=kept)
     held = Held(layout.arrays, layout.device)
     _fill(held, kernel, sources, layout, engine, progress)
     if layout.symmetric:
@@ -157,10 +194,10 @@ def _fill(
 ) -> None:
     """Computes what is missing: parts first, then the tiles that need them."""
     sides = {
-        side: Side(source, range_digests(source, layout.tile) if source.lazy else None)
+        side: Side(source, range_digests(source, layout.tiling.piece) if source.lazy else None)
         for side, source in sources.items()
     }
-    work = Work(kernel, sides, layout.tile, shelf, layout.device)
+    work = Work(kernel, sides, layout.tiling, shelf, layout.device, kernel.working_memory())
     # An engine that starts processes keeps them from stage to stage.
     with engine if isinstance(engine, AbstractContextManager) else nullcontext():
         for name in layout.arrays:
@@ -181,7 +218,7 @@ def _identity(kernel: Kernel, sources: Mapping[str, Source], layout: Layout) -> 
         "dtype": str(layout.dtype).removeprefix("torch."),
         "outputs": layout.outputs,
         "symmetric": layout.symmetric,
-        "tile": layout.tile,
+        "tile": layout.tiling.side,
         # Not by an import statement: the room would depend on all that the package offers.
         "library": {
             "tangentkit": import_module("tangentkit").__version__,

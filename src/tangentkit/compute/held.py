@@ -21,9 +21,9 @@ class Held:
         """No tile is here before it is asked for."""
         return False
 
-    def get(self, name: str, index: Index) -> Tensor:
-        """A tile."""
-        return self.matrices[name][self.arrays[name].span(index)]
+    def rows(self, name: str, span: slice) -> Tensor:
+        """A view of some rows."""
+        return self.matrices[name][span]
 
     def put(self, name: str, index: Index, tile: Tensor) -> tuple[str, Index, Tensor]:
         """The tile, on its way to `accept`."""

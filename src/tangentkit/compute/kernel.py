@@ -14,6 +14,7 @@ from torch import Tensor
 from tangentkit.compute.identity import Plain, identify
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, NumericalError, TangentkitError, briefly
+from tangentkit.core.memory import parse_bytes
 from tangentkit.linalg.symmetry import mirrored
 
 P = ParamSpec("P")
@@ -88,6 +89,19 @@ class Kernel(abc.ABC):
         own = {name: value for name, value in vars(self).items() if not name.startswith("_")}
         parts = {name: identify(value, f"kernel.{name}") for name, value in own.items() if name != "memory"}
         return {"kind": identify(type(self)), **parts}
+
+    def working_memory(self) -> int | None:
+        """The bytes that the user gave it to work with, as `memory`: the least where it has parts; None if open."""
+        return _working_memory(self)
+
+    def growth(self, x: Batch, small: int, large: int) -> float:
+        """How many times as much work a tile of `large` samples a side is as one of `small`, for samples like x.
+
+        By default as many as it has times as many pairs; less where samples go through a model, once for a tile. What
+        is put together of kernels grows as the slowest to grow of them.
+        """
+        parts = [part.growth(x, small, large) for part in vars(self).values() if isinstance(part, Kernel)]
+        return min(parts, default=(large / small) ** 2)
 
     def within(self, memory: int) -> "Kernel":
         """The kernel with this working memory in bytes, wherever its `memory` was left open.
@@ -265,6 +279,19 @@ def _within(value: Any, memory: int) -> Any:
             part = _within(part, memory)
         object.__setattr__(twin, name, part)
     return twin
+
+
+def _working_memory(value: Any) -> int | None:
+    """The least `memory` of an object of ours and of its parts."""
+    found = []
+    for name, part in vars(value).items():
+        if name == "memory":
+            found.append(None if part is None else parse_bytes(part))
+        elif isinstance(part, Kernel):
+            found.append(part.working_memory())
+        elif "memory" in getattr(part, "__dict__", ()):
+            found.append(_working_memory(part))
+    return min((size for size in found if size is not None), default=None)
 
 
 def _diagonal(k: Tensor) -> Tensor:

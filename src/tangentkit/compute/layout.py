@@ -1,9 +1,9 @@
 """The form of a Gram matrix before it is computed: shapes, tiles, bytes."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,11 +13,21 @@ from tangentkit.compute.sources import Source
 from tangentkit.compute.terms import Fresh, Range, Term, as_term
 from tangentkit.compute.tiles import Index, TileArray
 from tangentkit.core.errors import InputError
-from tangentkit.core.memory import memory_budget
-from tangentkit.linalg.operator import MAX_SIDE
 
 GRAM = "gram"
 """The array of the matrix itself."""
+COLUMNS = 3
+"""Columns of tiles that are done together where the parts of their samples are not kept: what is cached are the parts
+of these and of one row."""
+
+
+class Tiling(NamedTuple):
+    """How a Gram matrix is cut."""
+
+    side: int
+    """Samples along the side of a tile: a multiple of the piece."""
+    piece: int
+    """Samples whose parts are computed at a time."""
 
 
 FIRST = Range("x", 0, slice(0, 1))
@@ -31,16 +41,18 @@ class Layout:
     symmetric: bool
     outputs: int
     """Rows of the matrix for each sample."""
-    tile: int
-    """Samples along the side of a tile."""
+    tiling: Tiling
     dtype: torch.dtype
     device: torch.device
     arrays: dict[str, TileArray]
     """Name -> form; folders are relative to where they will be."""
+    kept: bool = True
+    """Whether parts are kept."""
 
     def indices(self, name: str) -> list[Index]:
-        """The tiles of an array that are to be computed."""
-        return tile_indices(*self.arrays[name].grid, symmetric=self.symmetric and name == GRAM)
+        """The tiles of an array that are to be computed, in order: by rows, or a few columns at a time."""
+        found = tile_indices(*self.arrays[name].grid, symmetric=self.symmetric and name == GRAM)
+        return found if self.kept else sorted(found, key=lambda index: (index[1] // COLUMNS, index))
 
     @property
     def nbytes(self) -> int:
@@ -48,45 +60,63 @@ class Layout:
         return sum(len(self.indices(name)) * array.file_bytes for name, array in self.arrays.items())
 
 
-def make_layout(kernel: Kernel, sources: Mapping[str, Source], tile: int | None) -> Layout:
-    """The layout for a kernel and samples, from a look at the first sample.
+@dataclass(frozen=True)
+class Form:
+    """What a look at the first sample says of a Gram matrix."""
 
-    Args:
-        kernel: any.
-        sources: "x", and "y" unless the matrix is symmetric.
-        tile: samples along the side of a tile; None for about `MAX_SIDE` rows, less where memory is short.
+    outputs: int
+    """Rows of the matrix for each sample."""
+    dtype: torch.dtype
+    device: torch.device
+    parts: dict[str, tuple[int, torch.dtype]]
+    """Name -> numbers of a sample, and their type."""
+
+    @property
+    def part_bytes(self) -> int:
+        """Bytes of all parts of a sample."""
+        return sum(width * dtype.itemsize for width, dtype in self.parts.values())
+
+
+def look(kernel: Kernel, sources: Mapping[str, Source]) -> Form:
+    """The form of the matrix of a kernel and samples, "x" and perhaps "y".
 
     Raises:
-        InputError: a tile of no samples, or numbers of a type that a store cannot hold.
+        InputError: the model does not take such samples, or gives numbers of a type that a store cannot hold.
     """
-    if tile is not None and (isinstance(tile, bool) or not isinstance(tile, int) or tile < 1):
-        raise InputError("bad tile size", expected="a number of samples, at least 1", got=repr(tile))
     term = as_term(kernel)
     given = Fresh(term, sources["x"].read(FIRST.span))
     diagonal = _first_look(kernel, term, given, sources["x"])
-    outputs, dtype = len(diagonal), diagonal.dtype
-    if dtype not in (torch.float32, torch.float64):
+    if diagonal.dtype not in (torch.float32, torch.float64):
         raise InputError(
             "bad dtype of a kernel",
             expected="float32 or float64",
-            got=str(dtype).removeprefix("torch."),
+            got=str(diagonal.dtype).removeprefix("torch."),
             hint="kernel.to(torch.float32)",
         )
-    sizes = {side: len(source) for side, source in sources.items()}
-    if tile is None:
-        # Producing, checking and writing a tile take a few times its bytes.
-        most = math.isqrt(memory_budget(device=diagonal.device) // (16 * dtype.itemsize))
-        tile = max(1, min(MAX_SIDE, most) // outputs)
-    tile = min(tile, max(sizes.values()))
+    parts = {name: given.part(name, FIRST) for name, _ in term.parts()}
+    forms = {name: (part.shape[1], part.dtype) for name, part in parts.items()}
+    return Form(len(diagonal), diagonal.dtype, diagonal.device, forms)
+
+
+def make_layout(form: Form, sizes: Mapping[str, int], tiling: Tiling, *, kept: bool = True) -> Layout:
+    """The arrays of a matrix.
+
+    Args:
+        form: of the matrix.
+        sizes: the samples of "x", and of "y" unless it is symmetric.
+        tiling: how it is cut.
+        kept: whether parts are; otherwise they are computed when tiles need them, which come in an order that asks
+            for few of them again.
+    """
     arrays = {}
-    for name, _ in term.parts():
-        part = given.part(name, FIRST)
+    for name, (width, dtype) in form.parts.items() if kept else ():
         for side, n in sizes.items():
-            key, form = f"{name}-{side}", (part.shape[1], part.dtype)
-            arrays[key] = TileArray(Path(key), (n, form[0]), (tile, form[0]), form[1])
-    shape = sizes["x"] * outputs, sizes.get("y", sizes["x"]) * outputs
-    arrays[GRAM] = TileArray(Path(GRAM), shape, (tile * outputs, tile * outputs), dtype)
-    return Layout("y" not in sources, outputs, tile, dtype, diagonal.device, arrays)
+            key = f"{name}-{side}"
+            arrays[key] = TileArray(Path(key), (n, width), (tiling.piece, width), dtype)
+    shape = sizes["x"] * form.outputs, sizes.get("y", sizes["x"]) * form.outputs
+    rows = tiling.side * form.outputs
+    arrays[GRAM] = TileArray(Path(GRAM), shape, (rows, rows), form.dtype)
+    return Layout("y" not in sizes, form.outputs, tiling, form.dtype, form.device, arrays, kept=kept)
 
 
 def _first_look(kernel: Kernel, term: Term, given: Fresh, source: Source) -> Tensor:

@@ -70,6 +70,12 @@ class Store:
         """A tile of an array, checked."""
         return self.arrays[name].read(index)
 
+    def rows(self, name: str, span: slice) -> Tensor:
+        """Some rows of a part, whole tiles of them, checked."""
+        side = self.arrays[name].tile[0]
+        tiles = [self.get(name, (i, 0)) for i in range(span.start // side, -(-span.stop // side))]
+        return tiles[0] if len(tiles) == 1 else torch.cat(tiles)
+
     def put(self, name: str, index: Index, tile: Tensor) -> tuple[str, Index]:
         """Writes a tile, if the folder is still this store.
 

@@ -1,6 +1,5 @@
 """The work on one tile: what a worker does, wherever it runs."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -8,19 +7,16 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from tangentkit.compute.cache import BoundedCache
-from tangentkit.compute.finite import check_tile, explained
+from tangentkit.compute.cache import CACHE_SHARE, BoundedCache
+from tangentkit.compute.finite import made
 from tangentkit.compute.kernel import Kernel, Row
-from tangentkit.compute.layout import GRAM
+from tangentkit.compute.layout import GRAM, Tiling
 from tangentkit.compute.sources import Source, check_range
 from tangentkit.compute.terms import Range, Term, as_term
 from tangentkit.compute.tiles import Index, TileArray
-from tangentkit.core.batches import Batch
-from tangentkit.core.errors import InputError, NumericalError
+from tangentkit.core.batches import Batch, take
 from tangentkit.core.memory import memory_budget
-
-CACHE_SHARE = 0.125
-"""The share of the memory budget that samples and parts may take between tiles."""
+from tangentkit.linalg.spans import spans
 
 Item = tuple[str, Index]
 """The name of an array and the index of a tile in it."""
@@ -38,8 +34,8 @@ class Shelf(Protocol):
         """Whether a tile is there."""
         ...
 
-    def get(self, name: str, index: Index) -> Tensor:
-        """A tile."""
+    def rows(self, name: str, span: slice) -> Tensor:
+        """Some rows of a part, whole tiles of them."""
         ...
 
     def put(self, name: str, index: Index, tile: Tensor) -> Any:
@@ -61,7 +57,7 @@ class Side:
 
     source: Source
     digests: list[str] | None
-    """Of every range, where samples are read anew each time and might have changed."""
+    """Of every piece, where samples are read anew each time and might have changed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,8 +69,7 @@ class Work:
 
     kernel: Kernel
     sides: dict[str, Side]
-    tile: int
-    """Samples along the side of a tile."""
+    tiling: Tiling
     shelf: Shelf
     device: torch.device
     """Of the kernel."""
@@ -92,12 +87,12 @@ class Work:
         if self.shelf.has(name, (i, j)):
             return item
         if name == GRAM:
-            where = self._range("x", i), self._range("y" if "y" in self.sides else "x", j)
-            tile = self._made(lambda: self._term.tile(self, *where), *where)
+            side = self.tiling.side
+            where = self._range("x", i, side), self._range("y" if "y" in self.sides else "x", j, side)
+            tile = made(lambda: self._term.tile(self, *where), self.kernel, self, *where)
         else:
             part, _, side = name.rpartition("-")
-            where = (self._range(side, i),)
-            tile = self._made(lambda: self._parts[part](self, *where), *where)
+            tile = self._part(part, self._range(side, i, self.tiling.piece))
         return self.shelf.put(name, (i, j), tile)
 
     def group(self, item: Item) -> int:
@@ -106,7 +101,8 @@ class Work:
 
     def within(self, memory: int) -> "Work":
         """The work of a worker that may use this memory."""
-        return replace(self, kernel=self.kernel.within(memory), memory=memory)
+        own = memory if self.memory is None else min(memory, self.memory)
+        return replace(self, kernel=self.kernel.within(memory), memory=own)
 
     def samples(self, where: Range) -> Batch:
         """The samples of a range; those of a data set are checked to be what they were."""
@@ -116,16 +112,25 @@ class Work:
 
         def read() -> Batch:
             batch = side.source.read(where.span)
+            start, piece = where.span.start, self.tiling.piece
             assert side.digests is not None
-            check_range(batch, side.digests[where.i], where.span)
+            for span in spans(where.span.stop - start, piece):
+                here = slice(start + span.start, start + span.stop)
+                check_range(take(batch, span), side.digests[here.start // piece], here)
             return batch
 
-        return self._cache.get(("samples", where.side, where.i), read)
+        return self._cache.get(("samples", where.side, where.span.start, where.span.stop), read)
 
     def part(self, name: str, where: Range) -> Tensor:
-        """A part for a range of samples."""
+        """A part for a range of samples: kept, or computed where it is not kept."""
         array = f"{name}-{where.side}"
-        return self._cache.get((array, where.i), lambda: self.shelf.get(array, (where.i, 0)).to(self.device))
+
+        def found() -> Tensor:
+            if array in self.shelf.arrays:
+                return self.shelf.rows(array, where.span).to(self.device)
+            return self._part(name, where)
+
+        return self._cache.get((array, where.span.start, where.span.stop), found)
 
     def row(self, kernel: Kernel, where: Range) -> Row:
         """The tiles of a kernel in one row, which it may prepare; of each kernel one row at a time is kept."""
@@ -156,17 +161,9 @@ class Work:
     def _cache(self) -> BoundedCache:
         return BoundedCache(int(CACHE_SHARE * memory_budget(self.memory)))
 
-    def _range(self, side: str, i: int) -> Range:
+    def _range(self, side: str, i: int, step: int) -> Range:
         n = len(self.sides[side].source)
-        return Range(side, i, slice(i * self.tile, min((i + 1) * self.tile, n)))
+        return Range(side, i, slice(i * step, min((i + 1) * step, n)))
 
-    def _made(self, make: Callable[[], Tensor], *where: Range) -> Tensor:
-        try:
-            tile = make()
-        except NumericalError as error:
-            raise explained(error, self.kernel, [(place, self.samples(place)) for place in where]) from error
-        except InputError as error:
-            ranges = " and ".join(f"{p.span.start} to {p.span.stop - 1} of {p.side}" for p in where)
-            raise InputError(f"samples {ranges}, counted from the first of them: {error}") from error
-        check_tile(tile, where)
-        return tile
+    def _part(self, name: str, where: Range) -> Tensor:
+        return made(lambda: self._parts[name](self, where), self.kernel, self, where)

@@ -98,10 +98,14 @@ class Activations:
             yield samples, self._calls(take(x, samples), layers, survey)
 
     def spans(self, x: Batch, survey: Survey) -> list[slice]:
-        """The batch in pieces that fit the memory budget.
+        """The batch in pieces that fit the memory budget."""
+        return list(spans(batch_size(x), self.at_once(survey)))
+
+    def at_once(self, survey: Survey) -> int:
+        """How many samples fit the memory budget.
 
         Raises:
-            BudgetError: not even one sample does.
+            BudgetError: not even one does.
         """
         each = TOGETHER * survey.bytes_each
         budget = memory_budget(self.memory, device=self.function.device)
@@ -112,7 +116,7 @@ class Activations:
                 got=format_bytes(budget),
                 hint="memory=..., or fewer layers",
             )
-        return list(spans(batch_size(x), budget // each))
+        return budget // each
 
     def called(self, x: Batch) -> list[str]:
         """The modules that the model calls, in the order of their first calls."""

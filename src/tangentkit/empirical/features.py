@@ -198,6 +198,12 @@ class EmbeddingKernel(Kernel):
         """The dtype and device of the model."""
         return self.activations.function.dtype, self.activations.function.device
 
+    def growth(self, x: Batch, small: int, large: int) -> float:
+        """How many times as much work a tile of `large` samples a side is, by its passes, for each piece of rows."""
+        x = self.activations.checked(x)
+        together = self.activations.at_once(self.activations.survey(x, self.layers))
+        return (large * max(large, together)) / (small * max(small, together))
+
     def _symmetric(self, x: Batch) -> Tensor:
         total = self._zeros(batch_size(x), batch_size(x))
         for rows, a in self._pieces(x):

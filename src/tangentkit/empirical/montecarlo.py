@@ -74,6 +74,10 @@ class MonteCarloKernel(Kernel):
         """What the kernel of a sample expects; it makes one."""
         return self._sample(0).expects()
 
+    def growth(self, x: Batch, small: int, large: int) -> float:  # noqa: ARG002 - models are not made for it
+        """How many times as much work a tile of `large` samples a side is, if all of it is passes."""
+        return large / small
+
     def with_error(self, x: Batch, y: Batch | None = None) -> tuple[Tensor, Tensor]:
         """The mean and its standard error, entry by entry.
 

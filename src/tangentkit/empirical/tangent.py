@@ -16,6 +16,7 @@ from tangentkit.core.functions import Forward, snapshot
 from tangentkit.core.memory import memory_budget, parse_bytes
 from tangentkit.core.parameters import Selection
 from tangentkit.core.refusals import accepted, refusal
+from tangentkit.empirical.costs import FLOPS_PER_BYTE, Work
 from tangentkit.empirical.engine import Engine, Kept
 from tangentkit.empirical.knowledge import Knowledge
 from tangentkit.empirical.moments import mean_and_error
@@ -127,6 +128,20 @@ class TangentKernel(Kernel):
     @outside_autograd
     def _in_row(self, x: Batch, y: Batch | None, kept: Kept) -> Tensor:
         return self._matrices(x, y, [], kept=kept)[""]
+
+    @outside_autograd
+    def growth(self, x: Batch, small: int, large: int) -> float:
+        """How many times as much work a tile of `large` samples a side is as one of `small`, by their plans."""
+        x = self._checked(x)
+        engine = self._engine(x)
+
+        def work(n: int) -> float:
+            directions = engine.directions
+            tile = Work(n, n, len(directions.vectors), directions.full, symmetric=False)
+            plan = make_plan(self.function, engine.known, tile, engine.budget)
+            return plan.flops + FLOPS_PER_BYTE * plan.bytes
+
+        return work(large) / work(small)
 
     @outside_autograd
     def by_parameter(self, x: Batch, y: Batch | None = None) -> dict[str, Tensor]:
