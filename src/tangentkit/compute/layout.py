@@ -65,13 +65,15 @@ def make_layout(kernel: Kernel, sources: Mapping[str, Source], tile: int | None)
     given = Fresh(term, sources["x"].read(FIRST.span))
     diagonal = _first_look(kernel, term, given, sources["x"])
     outputs, dtype = len(diagonal), diagonal.dtype
-    if dtype not in (torch.float32, torch.float64):
-        raise InputError(
-            "bad dtype of a kernel",
-            expected="float32 or float64",
-            got=str(dtype).removeprefix("torch."),
-            hint="kernel.to(torch.float32)",
-        )
+    parts = {name: given.part(name, FIRST) for name, _ in term.parts()}
+    for kept in (diagonal, *parts.values()):
+        if kept.dtype not in (torch.float32, torch.float64):
+            raise InputError(
+                "bad dtype of a kernel",
+                expected="float32 or float64",
+                got=str(kept.dtype).removeprefix("torch."),
+                hint="kernel.to(torch.float32); one that is normalized or summed: of each kernel in it",
+            )
     sizes = {side: len(source) for side, source in sources.items()}
     if tile is None:
         # Producing, checking and writing a tile take a few times its bytes.
@@ -79,8 +81,7 @@ def make_layout(kernel: Kernel, sources: Mapping[str, Source], tile: int | None)
         tile = max(1, min(MAX_SIDE, most) // outputs)
     tile = min(tile, max(sizes.values()))
     arrays = {}
-    for name, _ in term.parts():
-        part = given.part(name, FIRST)
+    for name, part in parts.items():
         for side, n in sizes.items():
             key, form = f"{name}-{side}", (part.shape[1], part.dtype)
             arrays[key] = TileArray(Path(key), (n, form[0]), (tile, form[0]), form[1])

@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from tangentkit.compute.cache import BoundedCache
-from tangentkit.compute.finite import check_tile, explained
+from tangentkit.compute.finite import check_tile, explained, told
 from tangentkit.compute.kernel import Kernel, Row
 from tangentkit.compute.layout import GRAM
 from tangentkit.compute.sources import Source, check_range
 from tangentkit.compute.terms import Range, Term, as_term
 from tangentkit.compute.tiles import Index, TileArray
-from tangentkit.core.batches import Batch
+from tangentkit.core.batches import Batch, copied
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.memory import memory_budget
 
@@ -61,7 +61,7 @@ class Side:
 
     source: Source
     digests: list[str] | None
-    """Of every range, where samples are read anew each time and might have changed."""
+    """Of every range, where samples might change: what is stored must be of those that the store says."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,13 +109,13 @@ class Work:
         return replace(self, kernel=self.kernel.within(memory), memory=memory)
 
     def samples(self, where: Range) -> Batch:
-        """The samples of a range; those of a data set are checked to be what they were."""
+        """The samples of a range; where they might change, a copy that is checked to be what they were."""
         side = self.sides[where.side]
         if side.digests is None:
             return side.source.read(where.span)
 
         def read() -> Batch:
-            batch = side.source.read(where.span)
+            batch = copied(side.source.read(where.span))
             assert side.digests is not None
             check_range(batch, side.digests[where.i], where.span)
             return batch
@@ -166,7 +166,6 @@ class Work:
         except NumericalError as error:
             raise explained(error, self.kernel, [(place, self.samples(place)) for place in where]) from error
         except InputError as error:
-            ranges = " and ".join(f"{p.span.start} to {p.span.stop - 1} of {p.side}" for p in where)
-            raise InputError(f"samples {ranges}, counted from the first of them: {error}") from error
+            raise InputError(f"{told(where)}, counted from the first of them: {error}") from error
         check_tile(tile, where)
         return tile
