@@ -96,13 +96,15 @@ def test_every_kind_of_kernel_goes_to_a_cluster(client, tmp_path, name):
 
 
 class Broken(Gaussian):
+    """Not finite in tiles of two samples; probes are larger."""
+
     def __call__(self, x, y=None):
-        return super().__call__(x, y) / 0.0
+        return super().__call__(x, y) / (0.0 if len(x) == 2 else 1.0)
 
 
 def test_an_error_on_a_worker_arrives_as_it_is(client, tmp_path):
-    with pytest.raises(NumericalError, match=r"samples \[0, 1\] of x"):
-        gram(Broken(), samples(4), store=tmp_path / "k", tile=2, engine=Dask(client))
+    with pytest.raises(NumericalError, match=r"samples \[(0, 1|2, 3|4, 5|6, 7)\] of x"):
+        gram(Broken(), samples(8), store=tmp_path / "k", tile=2, engine=Dask(client))
     assert not (tmp_path / "k" / "lock.json").exists()
 
 

@@ -32,3 +32,12 @@ def test_a_module_is_its_structure_parameters_and_buffers():
     moved = module_fingerprint(model)
     model[0].weight.data[0, 0] += 1
     assert len({before, moved, module_fingerprint(model)}) == 3
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR")
+@pytest.mark.parametrize("layout", [torch.sparse_coo, torch.sparse_csr])
+def test_sparse_tensors_are_told_apart_by_places_and_values(layout):
+    dense = torch.tensor([[0.0, 1.0], [2.0, 0.0]])
+    others = [dense, dense.T, dense + dense, dense.double()]
+    assert len({fingerprint(other.contiguous().to_sparse(layout=layout)) for other in others}) == 4
+    assert fingerprint(dense.to_sparse(layout=layout)) == fingerprint(dense.clone().to_sparse(layout=layout))

@@ -301,8 +301,6 @@ def test_it_is_a_snapshot_and_leaves_the_module_alone():
 
 def test_its_identity_tells_kernels_apart():
     model = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 1))
-    wider = nn.Sequential(nn.Linear(5, 9), nn.ReLU(), nn.Linear(9, 1))
-    smooth = nn.Sequential(nn.Linear(5, 8), nn.GELU(), nn.Linear(8, 1))
     other_weights = nn.Sequential(nn.Linear(5, 8), nn.ReLU(), nn.Linear(8, 1))
     kernel = InfiniteKernel(model, **SCALES)
     assert kernel.identity() == InfiniteKernel(other_weights, **SCALES, memory="1GB").identity()
@@ -310,8 +308,6 @@ def test_its_identity_tells_kernels_apart():
         InfiniteKernel(model, "nngp", **SCALES),
         InfiniteKernel(model, w_std=1.4),
         InfiniteKernel(model, **SCALES, parameterization="standard"),
-        InfiniteKernel(smooth, **SCALES),
-        InfiniteKernel(wider, **SCALES),
     ]
     assert all(kernel.identity() != other.identity() for other in others)
     model[0].requires_grad_(False)

@@ -28,20 +28,23 @@ def check_tile(tile: Tensor, where: Sequence[Range]) -> None:
     if tile.sum().isfinite() or tile.isfinite().all():
         return
     bad = ~tile.isfinite()
-    outputs = tile.shape[0] // _length(where[0])
+    outputs = tile.shape[0] // len(where[0].numbers)
     if len(where) == 1:
         found = [(where[0], bad.view(-1, bad.shape[1] * outputs).any(1))]
     else:
-        pairs = bad.view(_length(where[0]), outputs, _length(where[1]), outputs).any(3).any(1)
+        pairs = bad.view(len(where[0].numbers), outputs, len(where[1].numbers), outputs).any(3).any(1)
         found = [(place, pairs.all(1 - axis)) for axis, place in enumerate(where)]
         if not any(mask.any() for _, mask in found):
             i, j = (int(index) for index in pairs.nonzero()[0])
             raise _refusal(
-                f"samples {where[0].span.start + i} of {where[0].side} and "
-                f"{where[1].span.start + j} of {where[1].side}"
+                f"samples {where[0].numbers[i]} of {where[0].side} and {where[1].numbers[j]} of {where[1].side}"
             )
     raise _refusal(
-        " and ".join(_words(place, mask.nonzero().flatten().tolist()) for place, mask in found if mask.any())
+        " and ".join(
+            _words(place.side, [place.numbers[i] for i in mask.nonzero().flatten().tolist()])
+            for place, mask in found
+            if mask.any()
+        )
     )
 
 
@@ -61,28 +64,39 @@ def made(make: Callable[[], Tensor], kernel: Kernel, given: Given, *where: Range
     try:
         tile = make()
     except NumericalError as error:
-        raise _explained(error, kernel, [(place, given.samples(place)) for place in where]) from error
+        raise explained(error, kernel, [(place, given.samples(place)) for place in where]) from error
     except InputError as error:
-        ranges = " and ".join(f"{p.span.start} to {p.span.stop - 1} of {p.side}" for p in where)
-        raise InputError(f"samples {ranges}, counted from the first of them: {error}") from error
+        raise InputError(f"{told(where)}, counted from the first of them: {error}") from error
     check_tile(tile, where)
     return tile
 
 
-def _explained(
+def explained(
     error: NumericalError, kernel: Kernel, batches: Sequence[tuple[Range, Batch]]
 ) -> NumericalError:
     """The error of a kernel that would not give a tile, with the samples to blame."""
+    if any(f" of {place.side}" in str(error.got) for place, _ in batches):
+        return error  # it names them itself
     if len(batches) > 1 and batches[0][0] == batches[1][0]:
         batches = batches[:1]
-    found = [(place, _culprits(kernel, batch, 0)) for place, batch in batches]
-    named = " and ".join(_words(place, rows) for place, rows in found if rows)
+    found: dict[str, list[int]] = {}
+    for place, batch in batches:
+        rows = [place.numbers[row] for row in _culprits(kernel, batch, 0)]
+        found[place.side] = sorted({*found.get(place.side, []), *rows})
+    named = " and ".join(_words(side, numbers) for side, numbers in found.items() if numbers)
     if named:
         return NumericalError(
             error.problem, expected=error.expected, got=f"nan or inf for {named}", hint=error.hint or HINT
         )
-    ranges = " and ".join(f"{p.span.start} to {p.span.stop - 1} of {p.side}" for p, _ in found)
-    return NumericalError(f"samples {ranges}: {error}")
+    return NumericalError(f"{told([place for place, _ in batches])}: {error}")
+
+
+def told(where: Sequence[Range]) -> str:
+    """The samples of some ranges, in words."""
+    return "samples " + " and ".join(
+        f"{list(p.picked)} of {p.side}" if p.picked else f"{p.span.start} to {p.span.stop - 1} of {p.side}"
+        for p in where
+    )
 
 
 def _culprits(kernel: Kernel, batch: Batch, start: int) -> list[int]:
@@ -107,11 +121,6 @@ def _refusal(samples: str) -> NumericalError:
     )
 
 
-def _words(place: Range, rows: list[int]) -> str:
-    numbers = [place.span.start + row for row in rows]
+def _words(side: str, numbers: list[int]) -> str:
     more = f" ({len(numbers)} in all)" if len(numbers) > SHOWN else ""
-    return f"samples {numbers[:SHOWN]}{more} of {place.side}"
-
-
-def _length(place: Range) -> int:
-    return place.span.stop - place.span.start
+    return f"samples {numbers[:SHOWN]}{more} of {side}"

@@ -12,15 +12,17 @@ import torch
 
 from tangentkit.compute.engines import Engine, EngineError, Serial
 from tangentkit.compute.held import Held
+from tangentkit.compute.identity import renamed
 from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.layout import GRAM, Layout, Tiling, look, make_layout
+from tangentkit.compute.probes import take_probe
 from tangentkit.compute.progress import Progress, counted, shown
 from tangentkit.compute.sources import Source, identify_samples, range_digests, sources_of
-from tangentkit.compute.store import Store, create, expect, is_store, read_manifest
+from tangentkit.compute.store import ANOTHER_FOLDER, PROBES, Store, create, expect, is_store, read_manifest
 from tangentkit.compute.stored import StoredOperator
 from tangentkit.compute.tiling import known_tiling, largest_tiling, measured_tiling, one_tile
 from tangentkit.compute.work import Shelf, Side, Work
-from tangentkit.core.errors import BudgetError, InputError, briefly
+from tangentkit.core.errors import BudgetError, DataError, InputError, briefly
 from tangentkit.core.files import as_path
 from tangentkit.core.memory import format_bytes, memory_budget
 from tangentkit.linalg.matrices import DenseOperator
@@ -135,12 +137,11 @@ def _on_disk(
     *,
     repair: bool,
 ) -> Operator:
-    sizes, found = {side: len(source) for side, source in sources.items()}, is_store(folder)
-    tiling = known_tiling(tile, read_manifest(folder) if found else None, sizes)
+    sizes = {side: len(source) for side, source in sources.items()}
+    tiling = known_tiling(tile, read_manifest(folder) if is_store(folder) else None, sizes)
     form = look(kernel, sources)
     layout = make_layout(form, sizes, tiling or measured_tiling(kernel, sources["x"], form, sizes))
-    identity = _identity(kernel, sources, layout)
-    shelf = expect(folder, identity) if found else create(folder, identity, layout.arrays)
+    shelf, hashes = _opened(folder, kernel, sources, layout)
     if not repair:
         shelf.check_descriptions()
         _check_parts(shelf, layout)
@@ -150,7 +151,7 @@ def _on_disk(
                 shelf.mend_descriptions()
                 shelf.remove_damaged({name: layout.indices(name) for name in layout.arrays})
             shelf.check_room({name: shelf.missing(name, layout.indices(name)) for name in layout.arrays})
-            _fill(shelf, kernel, sources, layout, engine, progress)
+            _fill(shelf, kernel, sources, layout, engine, progress, hashes)
     return StoredOperator(shelf, device=layout.device)
 
 
@@ -178,7 +179,8 @@ def _in_memory(
         tiling = one_tile(working, form, sizes)
     layout = make_layout(form, sizes, tiling or largest_tiling(working, form, sizes, kept=kept), kept=kept)
     held = Held(layout.arrays, layout.device)
-    _fill(held, kernel, sources, layout, engine, progress)
+    lazy = {side: source.hashes() for side, source in sources.items() if source.lazy}
+    _fill(held, kernel, sources, layout, engine, progress, lazy)
     if layout.symmetric:
         held.mirror(GRAM)
     return DenseOperator(held.matrices[GRAM], symmetric=layout.symmetric)
@@ -191,10 +193,11 @@ def _fill(
     layout: Layout,
     engine: Engine,
     progress: bool | Progress,
+    hashes: Mapping[str, list[bytes]],
 ) -> None:
-    """Computes what is missing: parts first, then the tiles that need them."""
+    """Computes what is missing: parts first, then the tiles that need them. Sides with hashes are checked."""
     sides = {
-        side: Side(source, range_digests(source, layout.tiling.piece) if source.lazy else None)
+        side: Side(source, range_digests(hashes[side], layout.tiling.piece) if side in hashes else None)
         for side, source in sources.items()
     }
     work = Work(kernel, sides, layout.tiling, shelf, layout.device, kernel.working_memory())
@@ -211,10 +214,37 @@ def _fill(
                 work = replace(work)  # workers must see what is held now
 
 
-def _identity(kernel: Kernel, sources: Mapping[str, Source], layout: Layout) -> dict[str, Any]:
+def _opened(
+    folder: Path, kernel: Kernel, sources: Mapping[str, Source], layout: Layout
+) -> tuple[Store, dict[str, list[bytes]]]:
+    """The store of a matrix, new or known to be its own by all that can be told; and the hashes of the samples.
+
+    Raises:
+        DataError: the store is of another matrix; with what differs.
+    """
+    hashes = {side: source.hashes() for side, source in sources.items()}
+    identity = _identity(kernel, sources, hashes, layout)
+    # Before the kernel is tried: what can be named says more than numbers.
+    found = expect(folder, identity) if is_store(folder) else None
+    probe = take_probe(kernel, sources, hashes, outputs=layout.outputs)
+    shelf = found or create(folder, identity | {PROBES: probe.plain()}, layout.arrays)
+    if (gap := probe.gap(shelf.identity.get(PROBES))) is not None:
+        names = ", ".join(renamed(shelf.identity, identity))
+        raise DataError(
+            f"{folder} holds another Gram matrix: same weights, but the model computes something else: probe entries "
+            f"differ by {gap:.2g} of sqrt(k(x, x) k(y, y)){names and f' ({names})'}",
+            hint=ANOTHER_FOLDER,
+        )
+    return shelf, hashes
+
+
+def _identity(
+    kernel: Kernel, sources: Mapping[str, Source], hashes: Mapping[str, list[bytes]], layout: Layout
+) -> dict[str, Any]:
     return {
         "kernel": kernel.identity(),
-        "data": {side: identify_samples(source) for side, source in sources.items()},
+        "parts": {name: array.shape[1] for name, array in layout.arrays.items() if name != GRAM},
+        "data": {side: identify_samples(source, hashes[side]) for side, source in sources.items()},
         "dtype": str(layout.dtype).removeprefix("torch."),
         "outputs": layout.outputs,
         "symmetric": layout.symmetric,

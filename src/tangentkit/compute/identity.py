@@ -1,45 +1,47 @@
-"""What a kernel is, in plain words that a file can hold: names -> numbers, texts and fingerprints.
+"""What a kernel is, as far as it can be shown: names -> numbers, texts and fingerprints that a file can hold.
 
-Two kernels of equal identity give equal numbers; where a stored matrix and a kernel do not belong together, the
-names that differ say why.
+What a model does cannot be read off its code; probe values show it (`compute/probes.py`). Classes, functions and
+objects of which nothing else can be told are here by their plain names, for information: a name is no difference.
 """
 
 import dataclasses
-import functools
 import math
-from collections.abc import Iterator, Mapping
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType, NoneType
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tangentkit.compute.code import is_ours, name_of
-from tangentkit.compute.contents import Plain, architecture_digest, content_digest
-from tangentkit.core.errors import ModelError
 from tangentkit.core.fingerprints import fingerprint
 from tangentkit.core.functions import ModelFunction
 
-SHOWN = 16
+Plain = Any
+"""None, a truth value, a number, a text, or lists and dicts of these: what JSON can hold."""
+
+NAME = "is"
+"""The key of the plain name of a class or function."""
+TENSORS = {"parameters": "weights", "buffers": "buffers", "constants": "constants"}
+"""Keys below which each tensor has its fingerprint, and what they are called."""
+NOTHING = "nothing"
+"""What stands for a value that is not there."""
+SHOWN = 40
 """Characters of a value that an error shows."""
 
 
-def identify(value: Any, path: str = "kernel") -> Plain:
-    """A value in plain words; whatever is long becomes a fingerprint.
+def identify(value: Any) -> Plain:
+    """A value in plain words; tensors become fingerprints, and what cannot be told becomes its name.
 
     Args:
-        value: numbers, texts, tensors, modules, functions, classes, dataclasses, containers of these, or any
-            object with a method `identity()`.
-        path: where the value stands, for the error.
-
-    Raises:
-        ModelError: the value cannot be told from others; with its path.
+        value: numbers, texts, tensors, modules, dataclasses, containers of these, or any object with a method
+            `identity()`.
 
     Example:
-        >>> identify({"outputs": "trace", "dtype": torch.float32, "seeds": (0, 1)})
-        {'outputs': 'trace', 'dtype': 'torch.float32', 'seeds': [0, 1]}
+        >>> identify({"outputs": "trace", "dtype": torch.float32, "seeds": (0, 1), "rule": abs})
+        {'outputs': 'trace', 'dtype': 'torch.float32', 'seeds': [0, 1], 'rule': {'is': 'abs'}}
     """
+    if isinstance(value, np.generic):
+        value = value.item()
     if value is None or isinstance(value, (bool, int, str)):
         return value
     if isinstance(value, float):
@@ -48,78 +50,113 @@ def identify(value: Any, path: str = "kernel") -> Plain:
         return str(value)
     if isinstance(value, (Tensor, np.ndarray)):
         return fingerprint(value)
-    if not isinstance(value, type) and callable(own := getattr(value, "identity", None)):
-        return own()
     if isinstance(value, ModelFunction):
-        return _of_function(value, path)
+        return _of_function(value)
     if isinstance(value, nn.Module):
-        state = {**dict(value.named_parameters()), **dict(value.named_buffers())}
-        return {"architecture": architecture_digest(value), "values": fingerprint(_sorted(state))}
-    if isinstance(value, (type, FunctionType, BuiltinFunctionType, MethodType, functools.partial)):
-        return _of_code(value)
+        parameters, buffers = (
+            fingerprints(named) for named in (value.named_parameters(), value.named_buffers())
+        )
+        return {NAME: _name(value), "parameters": parameters, "buffers": buffers}
+    if callable(getattr(type(value), "identity", None)):
+        return value.identity()
     if isinstance(value, Mapping):
-        return {str(key): identify(item, f"{path}.{key}") for key, item in value.items()}
+        return {str(key): identify(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [identify(item, f"{path}[{i}]") for i, item in enumerate(value)]
+        return [identify(item) for item in value]
     if isinstance(value, (set, frozenset)):
-        return sorted((identify(item, path) for item in value), key=repr)
-    if dataclasses.is_dataclass(value):
-        fields = {
-            field.name: identify(getattr(value, field.name), f"{path}.{field.name}")
-            for field in dataclasses.fields(value)
-        }
-        return {"kind": identify(type(value), path), **fields}
-    raise ModelError(
-        f"nothing says what {path} is",
-        expected="numbers, texts, tensors, modules, functions or dataclasses",
-        got=f"a {type(value).__qualname__}",
-        hint=f"give {type(value).__qualname__} a method identity() that returns plain values",
-    )
+        return sorted((identify(item) for item in value), key=repr)
+    known = dataclasses.is_dataclass(value) and not isinstance(value, type)
+    fields = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)} if known else {}
+    return {NAME: _name(value), **identify(fields)}
 
 
-def differences(stored: Plain, now: Plain, path: str = "") -> Iterator[tuple[str, str, str]]:
-    """(path, stored value, present value) wherever two identities differ, values shortened.
+def fingerprints(named: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
+    """Name -> fingerprint."""
+    return {name: fingerprint(value) for name, value in named}
+
+
+def differences(stored: Plain, now: Plain, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """What differs between two identities, in words; other names alone are no difference.
 
     Example:
         >>> list(differences({"kernel": {"seed": 0, "dim": 8}}, {"kernel": {"seed": 1, "dim": 8}}))
-        [('kernel.seed', '0', '1')]
+        ['kernel.seed was 0, is 1']
+        >>> list(differences({"parameters": {"a": "1", "b": "2"}}, {"parameters": {"a": "1", "b": "3"}}))
+        ['the weights differ (1 of 2 parameters, first: b)']
     """
-    if isinstance(stored, dict) and isinstance(now, dict):
-        for name in [*stored, *(name for name in now if name not in stored)]:
-            below = f"{path}.{name}" if path else name
-            yield from differences(stored.get(name), now.get(name), below)
-    elif stored != now:
-        yield path, _shown(stored), _shown(now)
+    if _unnamed(stored) == _unnamed(now):
+        return
+    if path and path[-1] in TENSORS and isinstance(stored, dict) and isinstance(now, dict):
+        yield _tensors_differ(stored, now, path[-1], ".".join(path[:-1]) if len(path) > 3 else "")
+    elif len(path) == 2 and path[0] == "data":
+        yield f"the samples differ: {_samples_differ(stored, now, path[1])}"
+    elif not isinstance(stored, dict) or not isinstance(now, dict):
+        yield f"{'.'.join(path)} was {_shown(stored)}, is {_shown(now)}"
+    elif stored.get(NAME) != now.get(NAME) and set(stored) != set(now):
+        yield f"{'.'.join(path)} was a {stored.get(NAME)}, is a {now.get(NAME)}"
+    else:
+        for name in [*now, *(name for name in stored if name not in now)]:
+            yield from differences(stored.get(name, NOTHING), now.get(name, NOTHING), (*path, name))
+
+
+def renamed(stored: Plain, now: Plain, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Where classes and functions have other names.
+
+    Example:
+        >>> list(renamed({"forward": {"is": "call"}}, {"forward": {"is": "doubled"}}))
+        ['forward was call, is doubled']
+    """
+    if not isinstance(stored, dict) or not isinstance(now, dict):
+        return
+    for name in (name for name in now if name in stored):
+        if name == NAME and stored[name] != now[name]:
+            yield f"{'.'.join(path)} was {stored[name]}, is {now[name]}"
+        yield from renamed(stored[name], now[name], (*path, name))
+
+
+def _of_function(function: ModelFunction) -> Plain:
+    every = function.params | function.frozen
+    return {
+        NAME: _name(function.module),
+        "parameters": fingerprints(every.items()),
+        "params": "all" if not function.frozen else sorted(function.params),
+        "buffers": fingerprints(function.buffers.items()),
+        "in training mode": [name for name, training in function.modes.items() if training],
+        "forward": identify(function.forward),
+    }
+
+
+def _name(value: Any) -> str:
+    """The name of a class or function, or of the class of an object, without the module that it stands in."""
+    return str(getattr(value, "__qualname__", None) or type(value).__qualname__)
+
+
+def _unnamed(value: Plain) -> Plain:
+    if isinstance(value, dict):
+        return {key: _unnamed(item) for key, item in value.items() if key != NAME}
+    return [_unnamed(item) for item in value] if isinstance(value, list) else value
+
+
+def _tensors_differ(stored: dict[str, str], now: dict[str, str], kind: str, place: str) -> str:
+    names = [*now, *(name for name in stored if name not in now)]
+    others = [name for name in names if stored.get(name, NOTHING) != now.get(name, NOTHING)]
+    first = others[0] + (" (not in the store)" if others[0] not in stored else "")
+    first += " (only in the store)" if others[0] not in now else ""
+    of = place and f" of {place}"
+    return f"the {TENSORS[kind]}{of} differ ({len(others)} of {len(names)} {kind}, first: {first})"
+
+
+def _samples_differ(stored: Plain, now: Plain, side: str) -> str:
+    if not isinstance(stored, dict) or not isinstance(now, dict):
+        return f"the store has {'no' if stored == NOTHING else 'a'} {side}"
+    was, present = (f"{each.get('samples')} of {each.get('form')}" for each in (stored, now))
+    if was != present:
+        return f"{side} was {was}, is {present}"
+    return (
+        f"{side} has other values" if stored.get("content") != now["content"] else f"{side} has another order"
+    )
 
 
 def _shown(value: Plain) -> str:
     text = str(value)
     return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
-
-
-def _of_function(function: ModelFunction, path: str) -> Plain:
-    return {
-        "architecture": architecture_digest(function.module),
-        "parameters": fingerprint(_sorted(function.params)),
-        "selection": list(function.params),
-        "other parameters": fingerprint(_sorted(function.frozen)),
-        "buffers": fingerprint(_sorted(function.buffers)),
-        "modes": fingerprint(_sorted(function.modes)),
-        "forward": identify(function.forward, f"{path}.forward"),
-    }
-
-
-def _sorted(state: Mapping[str, Any]) -> list:
-    return [sorted(state), [state[name] for name in sorted(state)]]
-
-
-def _of_code(value: Any) -> Plain:
-    if isinstance(value, functools.partial):
-        return {"name": "partial", "code": content_digest(value)}
-    # A function that is bound to nothing, of a package whose version is part of every identity, is its name.
-    bound = getattr(value, "__self__", None), getattr(value, "__closure__", None)
-    if is_ours(value) and (
-        isinstance(value, type) or all(isinstance(b, (NoneType, ModuleType)) for b in bound)
-    ):
-        return name_of(value)
-    return {"name": name_of(value), "code": content_digest(value)}

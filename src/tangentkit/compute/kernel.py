@@ -2,7 +2,7 @@
 
 import abc
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from inspect import isfunction
 from types import NoneType
@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
 import torch
 from torch import Tensor
 
-from tangentkit.compute.identity import Plain, identify
+from tangentkit.compute.identity import NAME, Plain, identify
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, NumericalError, TangentkitError, briefly
 from tangentkit.core.memory import parse_bytes
@@ -81,14 +81,14 @@ class Kernel(abc.ABC):
     def identity(self) -> dict[str, Plain]:
         """What the numbers depend on, in plain words: a stored Gram matrix says by it whose it is.
 
-        By default all public attributes but `memory`; see `identify` for what they may be.
-
-        Raises:
-            ModelError: an attribute cannot be told from others.
+        By default all public attributes but `memory`; see `identify` for how they are told. What is not told here is
+        not lost: a store also compares values of the kernel.
         """
         own = {name: value for name, value in vars(self).items() if not name.startswith("_")}
-        parts = {name: identify(value, f"kernel.{name}") for name, value in own.items() if name != "memory"}
-        return {"kind": identify(type(self)), **parts}
+        return {
+            NAME: type(self).__qualname__,
+            **{name: identify(value) for name, value in own.items() if name != "memory"},
+        }
 
     def working_memory(self) -> int | None:
         """The bytes that the user gave it to work with, as `memory`: the least where it has parts; None if open."""
@@ -299,14 +299,15 @@ def _diagonal(k: Tensor) -> Tensor:
     return k.diagonal() if k.ndim == 2 else k.flatten(2).flatten(0, 1).diagonal().view(k.shape[:2])
 
 
-def inverse_roots(d: Tensor, *, first: int = 0, side: str = "") -> Tensor:
-    """1 / sqrt(k(x, x)) of samples (of a side), (n,) or (n, c), the first of which has this number.
+def inverse_roots(d: Tensor, *, numbers: Sequence[int] | None = None, side: str = "") -> Tensor:
+    """1 / sqrt(k(x, x)) of samples (of a side, with these numbers), (n,) or (n, c).
 
     Raises:
         NumericalError: some are zero; with their numbers.
     """
     if not (d > 0).all():
-        bad = ((d <= 0).reshape(len(d), -1).any(1).nonzero().flatten() + first).tolist()
+        rows = (d <= 0).reshape(len(d), -1).any(1).nonzero().flatten().tolist()
+        bad = rows if numbers is None else [numbers[row] for row in rows]
         raise NumericalError(
             "a kernel with zeros on its diagonal cannot be normalized",
             expected="k(x, x) > 0",

@@ -86,14 +86,15 @@ def look(kernel: Kernel, sources: Mapping[str, Source]) -> Form:
     term = as_term(kernel)
     given = Fresh(term, sources["x"].read(FIRST.span))
     diagonal = _first_look(kernel, term, given, sources["x"])
-    if diagonal.dtype not in (torch.float32, torch.float64):
-        raise InputError(
-            "bad dtype of a kernel",
-            expected="float32 or float64",
-            got=str(diagonal.dtype).removeprefix("torch."),
-            hint="kernel.to(torch.float32)",
-        )
     parts = {name: given.part(name, FIRST) for name, _ in term.parts()}
+    for stored in (diagonal, *parts.values()):
+        if stored.dtype not in (torch.float32, torch.float64):
+            raise InputError(
+                "bad dtype of a kernel",
+                expected="float32 or float64",
+                got=str(stored.dtype).removeprefix("torch."),
+                hint="kernel.to(torch.float32); one that is normalized or summed: of each kernel in it",
+            )
     forms = {name: (part.shape[1], part.dtype) for name, part in parts.items()}
     return Form(len(diagonal), diagonal.dtype, diagonal.device, forms)
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.compute.kernel import Kernel
-from tangentkit.core.batches import Batch, as_batch, batch_size, describe, take, tensors
+from tangentkit.core.batches import Batch, as_batch, batch_size, concatenate, describe, take, tensors
 from tangentkit.core.data_sets import is_data_set, number_of_samples, read_samples
 from tangentkit.core.errors import DataError, InputError
 from tangentkit.linalg.spans import spans
@@ -193,12 +193,11 @@ def first_part(batch: Any) -> Any:
     return batch[0]
 
 
-def identify_samples(source: Source) -> dict[str, Any]:
+def identify_samples(source: Source, hashes: list[bytes]) -> dict[str, Any]:
     """What the samples are: their number and form, a digest of their content, and one of their order.
 
     Equal for equal samples, wherever they come from and in whatever ranges they are read.
     """
-    hashes = source.hashes()
     # A sum does not know the order of its terms.
     total = sum(int.from_bytes(one, "little") for one in hashes) % 2 ** (8 * HASH_BYTES)
     return {
@@ -209,9 +208,8 @@ def identify_samples(source: Source) -> dict[str, Any]:
     }
 
 
-def range_digests(source: Source, side: int) -> list[str]:
+def range_digests(hashes: list[bytes], side: int) -> list[str]:
     """A digest for each range of `side` samples."""
-    hashes = source.hashes()
     return [_joined(hashes[span]) for span in spans(len(hashes), side)]
 
 
@@ -226,8 +224,21 @@ def check_range(batch: Batch, digest: str, span: slice) -> None:
             f"samples {span.start} to {span.stop - 1} have changed since they were first read",
             expected="the same samples at each reading, on every machine",
             got="others",
-            hint="no random augmentation; the same files for every worker",
+            hint="no random augmentation; nothing that writes to them meanwhile; the same files for every worker",
         )
+
+
+def read_few(source: Source, numbers: list[int], hashes: list[bytes]) -> Batch:
+    """Single samples as one batch, checked to be those of these hashes.
+
+    Raises:
+        DataError: one of them is not.
+    """
+    spans = [slice(number, number + 1) for number in numbers]
+    samples = [source.read(span) for span in spans]
+    for sample, span in zip(samples, spans, strict=True):
+        check_range(sample, _joined(hashes[span]), span)
+    return concatenate(samples)
 
 
 def sample_hashes(batch: Batch) -> Iterator[bytes]:

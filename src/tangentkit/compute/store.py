@@ -41,8 +41,11 @@ from tangentkit.core.memory import format_bytes
 from tangentkit.core.seals import seal, unseal
 
 MANIFEST = "manifest.json"
-FORMAT = 2
+FORMAT = 3
 """Of the folder; readers refuse others."""
+PROBES = "probes"
+"""The part of an identity that holds values of the kernel: they are equal within rounding only."""
+ANOTHER_FOLDER = "another folder; or open_gram(folder) to read what is there"
 
 
 @dataclass(frozen=True)
@@ -225,14 +228,10 @@ def expect(folder: Path, identity: dict[str, Any]) -> Store:
     """
     store = read_manifest(folder)
     # As it comes back from the file: tuples are lists there.
-    gaps = list(differences(store.identity, json.loads(json.dumps(identity))))
-    if gaps:
-        raise DataError(
-            f"{folder} holds another Gram matrix: they differ in {', '.join(path for path, _, _ in gaps)}",
-            expected="; ".join(f"{path} {stored}" for path, stored, _ in gaps),
-            got="; ".join(now for _, _, now in gaps),
-            hint="another folder; or open_gram(folder) to read what is there",
-        )
+    now = json.loads(json.dumps({name: value for name, value in identity.items() if name != PROBES}))
+    stored = {name: value for name, value in store.identity.items() if name != PROBES}
+    if words := "; ".join(differences(stored, now)):
+        raise DataError(f"{folder} holds another Gram matrix: {words}", hint=ANOTHER_FOLDER)
     return store
 
 
@@ -264,7 +263,12 @@ def read_manifest(folder: Path) -> Store:
             hint="without it nothing says whose the tiles are: compute into another folder",
         )
     if (found := content.get("format")) != FORMAT:
-        raise DataError(f"{path} is of another format", expected=FORMAT, got=reprlib.repr(found))
+        raise DataError(
+            f"{path} is of another format than this version of tangentkit reads",
+            expected=FORMAT,
+            got=reprlib.repr(found),
+            hint="compute it again, into another folder",
+        )
     check_manifest(content, path)
     own = hashlib.sha256(raw).hexdigest()
     arrays = {

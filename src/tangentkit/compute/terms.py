@@ -6,7 +6,7 @@ scales 1 / sqrt(k(x, x)) of the kernel below it.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -30,13 +30,20 @@ from tangentkit.linalg.symmetry import mirrored
 
 
 class Range(NamedTuple):
-    """Consecutive samples of a side."""
+    """Samples of a side, consecutive as a rule."""
 
     side: str
     """"x" or "y"."""
     i: int
     """Which range, counted in tiles."""
     span: slice
+    picked: tuple[int, ...] = ()
+    """Numbers of the samples, where they are not consecutive."""
+
+    @property
+    def numbers(self) -> Sequence[int]:
+        """The numbers of its samples."""
+        return self.picked or range(self.span.start, self.span.stop)
 
 
 class Given(Protocol):
@@ -147,9 +154,8 @@ class Cosine(Term):
         yield self.name, self._scales
 
     def _scales(self, given: Given, where: Range) -> Tensor:
-        n = where.span.stop - where.span.start
-        d = self.base.diagonal(given, where).reshape(n, -1)
-        return inverse_roots(d, first=where.span.start, side=where.side)
+        d = self.base.diagonal(given, where).reshape(len(where.numbers), -1)
+        return inverse_roots(d, numbers=where.numbers, side=where.side)
 
 
 @dataclass(frozen=True)

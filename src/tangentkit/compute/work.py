@@ -14,7 +14,7 @@ from tangentkit.compute.layout import GRAM, Tiling
 from tangentkit.compute.sources import Source, check_range
 from tangentkit.compute.terms import Range, Term, as_term
 from tangentkit.compute.tiles import Index, TileArray
-from tangentkit.core.batches import Batch, take
+from tangentkit.core.batches import Batch, copied, take
 from tangentkit.core.memory import memory_budget
 from tangentkit.linalg.spans import spans
 
@@ -57,7 +57,7 @@ class Side:
 
     source: Source
     digests: list[str] | None
-    """Of every piece, where samples are read anew each time and might have changed."""
+    """Of every piece, where samples might change: what is stored must be of those that the store says."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,13 +105,13 @@ class Work:
         return replace(self, kernel=self.kernel.within(memory), memory=own)
 
     def samples(self, where: Range) -> Batch:
-        """The samples of a range; those of a data set are checked to be what they were."""
+        """The samples of a range; where they might change, a copy that is checked to be what they were."""
         side = self.sides[where.side]
         if side.digests is None:
             return side.source.read(where.span)
 
         def read() -> Batch:
-            batch = side.source.read(where.span)
+            batch = copied(side.source.read(where.span))
             start, piece = where.span.start, self.tiling.piece
             assert side.digests is not None
             for span in spans(where.span.stop - start, piece):

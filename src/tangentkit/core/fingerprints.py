@@ -46,6 +46,10 @@ def _pieces(leaf: object) -> Iterator[bytes]:
             yield flat[start : start + CHUNK].tobytes()
     elif isinstance(leaf, Tensor):
         yield f"tensor {leaf.dtype} {tuple(leaf.shape)}".encode()
+        if leaf.layout != torch.strided:
+            entries = leaf.detach().to_sparse_coo().coalesce()
+            yield from (piece for part in (entries.indices(), entries.values()) for piece in _pieces(part))
+            return
         flat = leaf.detach().reshape(-1)
         for start in range(0, flat.numel(), CHUNK):
             # Bytes, since numpy knows no bfloat16.

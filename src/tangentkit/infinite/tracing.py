@@ -10,10 +10,9 @@ from torch import Tensor, fx, nn
 from torch.nn.modules.conv import _ConvNd
 
 from tangentkit import nn as tknn
-from tangentkit.compute.contents import architecture_digest
+from tangentkit.compute.identity import Plain, fingerprints
 from tangentkit.core.batches import shapes
 from tangentkit.core.errors import InputError, ModelError
-from tangentkit.core.fingerprints import fingerprint
 from tangentkit.core.functions import check_evaluation_mode
 from tangentkit.core.layers import expected_shape, layer_error
 from tangentkit.infinite.dual import Dual
@@ -65,14 +64,11 @@ class Trace:
         """All modules by the names that the graph uses."""
         return dict(self.model.named_modules(remove_duplicate=False))
 
-    def identity(self) -> dict[str, str | list[str]]:
-        """What the kernel depends on, for stored matrices: the graph, its modules and the values it uses."""
+    def identity(self) -> dict[str, Plain]:
+        """What can be told of the model, for stored matrices: the values that count, and what is trained."""
         state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
-        values = {name: value for name, value in state.items() if not value.is_meta}
         return {
-            "graph": fingerprint(str(self.graph)),
-            "modules": architecture_digest(self.model),
-            "values": fingerprint([sorted(values), [values[name] for name in sorted(values)]]),
+            "constants": fingerprints((name, value) for name, value in state.items() if not value.is_meta),
             "trained": [name for name, p in self.model.named_parameters() if p.requires_grad],
         }
 
