@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from tangentkit.core.batches import Batch, as_batch, batch_size, take
 from tangentkit.core.functions import Forward, snapshot
+from tangentkit.core.hooks import refuse_hooked_parameters
 from tangentkit.core.parameters import Selection
 
 
@@ -30,6 +31,7 @@ def jacobian(
         tensor([[[3., 4.]]], dtype=torch.float64)
     """
     function, x = snapshot(model, params=params, forward=forward), _double(as_batch(x))
+    refuse_hooked_parameters(model, function.params)
     theta = {name: p.double().requires_grad_() for name, p in function.params.items()}
     frozen = _double(function.frozen)
     rows = []

@@ -180,3 +180,44 @@ zoo(
     signs(-1, -1, -1, -1, 1, -1),
 )
 zoo("experts added by index", lambda: Formula(_added_by_index, gate=nn.Linear(4, 3), w=(3, 4, 2)), floats(4))
+
+
+def _rolled(m: Any, x: Tensor, steps: int) -> Tensor:
+    return m.b(m.a(x.roll(steps, 0)).tanh()).roll(-steps, 0)
+
+
+def _with_room(m: Any, x: Tensor) -> Tensor:
+    """Every expert has room for all samples."""
+    weight, expert = m.gate(x).softmax(1).max(1)
+    mine = F.one_hot(expert, 3)
+    place = ((mine.cumsum(0) - 1) * mine).sum(1)
+    each = torch.tanh(torch.einsum("nd,edo->neo", x, m.w))
+    return (each * mine[:, :, None]).sum(1) * (weight * (place < len(x)))[:, None]
+
+
+def _tokens_by_expert(m: Any, x: Tensor) -> Tensor:
+    """Tokens of all samples in the order of their experts, and back."""
+    flat = x.flatten(0, 1)
+    expert = (flat[:, 0] > 0).long()
+    order = expert.argsort(stable=True)
+    given = torch.where(expert[order, None] > 0, torch.tanh(flat[order] @ m.w[0]), flat[order] @ m.w[1])
+    return flat.new_zeros(len(flat), 2).index_add(0, order, given).unflatten(0, x.shape[:2]).sum(1)
+
+
+# Of the samples that are looked at first (0, 1, 2, 3 and 5) none is large; sample 4 is.
+zoo(
+    "samples shifted if one of them is large",
+    lambda: Formula(
+        lambda m, x: _rolled(m, x, 2 * bool((x[:, 0] > 0).any())), a=nn.Linear(4, 3), b=nn.Linear(3, 2)
+    ),
+    signs(-1, -1, -1, -1, 1, -1),
+)
+zoo(
+    "samples shifted by the number of large ones",
+    lambda: Formula(
+        lambda m, x: _rolled(m, x, int((x[:, 0] > 0).sum())), a=nn.Linear(4, 3), b=nn.Linear(3, 2)
+    ),
+    signs(-1, -1, -1, -1, 1, -1),
+)
+zoo("experts with room for all", lambda: Formula(_with_room, gate=nn.Linear(4, 3), w=(3, 4, 2)), floats(4))
+zoo("tokens of all samples by expert", lambda: Formula(_tokens_by_expert, w=(2, 4, 2)), floats(3, 4))

@@ -114,7 +114,7 @@ def raising_later(site):
 
 
 @pytest.mark.parametrize("wrong", [doubled, raising, raising_later])
-def test_a_wrong_view_is_caught(wrong, from_behind, monkeypatch, forgetful):
+def test_a_wrong_view_is_caught(wrong, from_behind, monkeypatch):
     name = "conv, relu, max pool"
     monkeypatch.setitem(rules.RULES, "MaxPool2DWithIndicesBackward0", wrong)
     x, y = CASES[name].batches()

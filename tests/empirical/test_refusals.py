@@ -6,6 +6,8 @@ from torch import nn
 
 from tangentkit.core import BudgetError, InputError, ModelError, NumericalError, UnknownNameError
 from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, MonteCarloKernel, TangentKernel
+from tangentkit.linearized import linearize
+from tangentkit.sketch import SketchedTangentKernel
 
 X = torch.linspace(-1, 1, 24, dtype=torch.float64).reshape(6, 4)
 
@@ -72,6 +74,40 @@ def test_harmless_training_mode_is_accepted(layer):
 )
 def test_outputs_that_are_not_n_by_c(forward, text):
     refused(ModelError, text, lambda: TangentKernel(network(), forward=forward)(X))
+
+
+@pytest.mark.parametrize(
+    ("forward", "text"),
+    [
+        (torch.no_grad()(lambda m, x: m(x)), r"runs under torch.no_grad, .detach\(\) or NumPy"),
+        (lambda m, x: m(x).detach(), r"runs under torch.no_grad, .detach\(\) or NumPy"),
+        (
+            lambda m, x: torch.from_numpy(m(x).detach().numpy()),
+            r"runs under torch.no_grad, .detach\(\) or NumPy",
+        ),
+        (torch.inference_mode()(lambda m, x: m(x)), "runs under inference mode"),
+    ],
+    ids=["no_grad", "detach", "numpy", "inference mode"],
+)
+def test_forward_passes_without_gradients(forward, text):
+    kernel = TangentKernel(network(), forward=forward)
+    for ask in (kernel, kernel.diag, kernel.plan, lambda x: kernel.product(x, torch.ones(6, 3).double())):
+        refused(
+            ModelError,
+            f"no parameter reaches the output: the forward pass {text}.* Try: remove it",
+            lambda a=ask: a(X),
+        )
+    refused(
+        ModelError, "no parameter reaches", lambda: SketchedTangentKernel(network(), 64, forward=forward)(X)
+    )
+    refused(ModelError, "no parameter reaches", lambda: linearize(network(), forward=forward)(X))
+
+
+def test_a_selection_that_does_not_reach_the_output():
+    model = network()
+    model.idle = nn.Parameter(torch.ones(3).double())
+    text = r"none of the selected parameters reaches the output: .* one of those that do \(.*0.weight.*\), got idle"
+    refused(ModelError, text, lambda: TangentKernel(model, params=["idle"], forward=lambda m, x: m[:3](x))(X))
 
 
 def test_non_finite_parameters_and_buffers():

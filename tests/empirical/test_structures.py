@@ -65,7 +65,7 @@ def test_a_gate_that_is_closed_for_the_first_samples():
     assert gap(TangentKernel(model)(x), truth(model, x)) <= 1e-10
 
 
-def test_dead_units_that_hide_the_order_of_rows(forgetful):
+def test_dead_units_that_hide_the_order_of_rows():
     """Rows in sample-minor order; a sample without gradient among the first lets another order fit, too.
 
     Seen first with samples that tell the orders apart: the verdict on that layout says nothing of a later guess.
@@ -177,7 +177,7 @@ def test_sparse_gradients():
 
 
 @pytest.mark.parametrize("swapped", [(0, 1), (2, 5), (6, 3), (4, 7)])
-def test_two_samples_that_change_places_are_seen(swapped, forgetful):
+def test_two_samples_that_change_places_are_seen(swapped):
     """Whichever two: weights ±1 of the samples in a proof would let half of all pairs pass."""
     i, j = swapped
 
@@ -219,7 +219,7 @@ def test_models_that_move_samples_are_known(name, routed):
 
 
 @pytest.mark.parametrize("first", [1, 6])
-def test_gradients_that_are_but_rounding_are_not_judged(first, forgetful):
+def test_gradients_that_are_but_rounding_are_not_judged(first):
     """Softmax does not feel a bias of the keys: its gradient is zero, and what comes out is noise."""
 
     def formula(m, x):

@@ -26,6 +26,15 @@ COMPANY = 4
 Result = TypeVar("Result")
 
 
+def check_all(function: ModelFunction, batch: Batch, outputs: Tensor) -> None:
+    """Runs every sample of a batch again, alone.
+
+    Raises:
+        ModelError: one has other outputs alone.
+    """
+    check_company(function, batch, outputs, chosen=torch.arange(batch_size(batch)), size=1)
+
+
 def keeps_apart(function: ModelFunction, batch: Batch, outputs: Tensor) -> bool:
     """Looks at a few samples of a batch, in batches of a few.
 

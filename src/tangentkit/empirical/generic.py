@@ -23,6 +23,8 @@ def generic_gradients(
 ) -> dict[str, Tensor]:
     """Per-sample gradients (n, r, p) of the parameters without a rule."""
     names = list(structure.generic)
+    if structure.hooked:
+        return output_gradients(function, names, batch, directions)
     if names and structure.vmap:
         try:
             return vmap_gradients(function, names, batch, directions)
@@ -47,6 +49,23 @@ def loop_gradients(
                 rows[name].append((gradient.to_dense() if gradient.is_sparse else gradient).flatten())
     # Popped: of large models, no second copy of all gradients.
     return {name: torch.stack(rows.pop(name)).unflatten(0, (-1, len(directions))) for name in names}
+
+
+def output_gradients(
+    function: ModelFunction, names: Sequence[str], batch: Batch, directions: Tensor
+) -> dict[str, Tensor]:
+    """Per-sample gradients Σ_c v_rc ∇f_c(x_i) (n, r, p), each output by a backward pass of its own.
+
+    Hooks (clipping, say) may make the gradient of v · f another thing, and J is made of the outputs' gradients.
+    """
+    eye = torch.eye(directions.shape[1]).to(directions)
+    wanted = directions.any(0).nonzero()[:, 0]
+    sizes = {name: (batch_size(batch), len(directions), function.params[name].numel()) for name in names}
+    total = {name: directions.new_zeros(size) for name, size in sizes.items()}
+    for some in wanted.split(len(directions)) if len(wanted) else ():  # no more at once than are asked for
+        for name, g in loop_gradients(function, names, batch, eye[some]).items():
+            total[name] += directions[:, some] @ g
+    return total
 
 
 def _gradients(

@@ -48,6 +48,8 @@ class Graph:
     edges: list[tuple[Edge, ...]]
     leaves: dict[int, str]
     """Index of a leaf node -> name of its parameter."""
+    hooked: bool = False
+    """Whether the forward pass has put hooks on tensors or nodes, which change gradients and show nowhere else."""
 
     @cached_property
     def signature(self) -> tuple[tuple[str, tuple[Edge, ...], str | None], ...]:
@@ -239,8 +241,12 @@ def sample_layouts(axis: int, positions: int, touched: Sequence[Tensor]) -> list
     Returns:
         All orders that fit, sample-major first.
     """
-    orders = [SampleAxis(axis, b, positions // b) for b in range(1, positions + 1) if positions % b == 0]
-    return [order for order in orders if all(_fits(order, mask) for mask in touched)]
+    return [order for order in sample_orders(axis, positions) if all(_fits(order, mask) for mask in touched)]
+
+
+def sample_orders(axis: int, positions: int) -> list[SampleAxis]:
+    """All orders in which samples and positions may be flattened into one axis, sample-major first."""
+    return [SampleAxis(axis, b, positions // b) for b in range(1, positions + 1) if positions % b == 0]
 
 
 def _fits(layout: SampleAxis, mask: Tensor) -> bool:

@@ -9,13 +9,15 @@ from typing import TypeVar
 from torch import Tensor
 
 from tangentkit.core.batches import Batch, batch_size, describe
+from tangentkit.core.errors import ModelError
 from tangentkit.core.functions import ModelFunction
 from tangentkit.empirical.batching import Footprint, footprint
-from tangentkit.empirical.company import distinct, keeps_apart, spread
+from tangentkit.empirical.company import check_all, distinct, keeps_apart, spread
 from tangentkit.empirical.costs import Size, size_of
 from tangentkit.empirical.counting import pass_flops
 from tangentkit.empirical.recording import AnotherGraphError, Recording, record
-from tangentkit.empirical.structure import Layer, Structure, learn_structure
+from tangentkit.empirical.routing import answers
+from tangentkit.empirical.structure import Layer, Structure, learn_structure, trace
 from tangentkit.empirical.verification import BATCH, prove, verified
 
 Result = TypeVar("Result")
@@ -57,11 +59,18 @@ class Knowledge:
         self._known: dict[str, Known] = {}
 
     def of(self, x: Batch) -> Known:
-        """What is known for samples like these, learned and verified if they are the first."""
+        """What is known for samples like these, learned and verified if they are the first.
+
+        Raises:
+            ModelError: samples see each other, or no parameter reaches the output.
+        """
         if describe(x) not in self._known:
             # Saved tensors of checkpointed blocks are computed when they are looked at: all must see the snapshot.
-            self._known[describe(x)] = self.function.held(self._leaves(), lambda: self._learned(x))
-            unused = self._known[describe(x)].structure.unused
+            known = self.function.held(self._leaves(), lambda: self._learned(x))
+            unused = known.structure.unused
+            if unused and not known.structure.names() and not known.structure.generic:
+                raise _no_gradient(self.function, spread(x, 2))
+            self._known[describe(x)] = known
             if unused:
                 shown = ", ".join(unused[:5]) + (", ..." if len(unused) > 5 else "")
                 text = f"{len(unused)} parameter(s) do not reach the output: {shown}"
@@ -75,26 +84,44 @@ class Knowledge:
             ModelError: its samples see each other.
             WrongRuleError: a rule disagrees.
         """
-        recording = record(self.function, batch, known.structure)
-        self.check_company(batch, known, recording.outputs)
-        if known.structure.unproven or known.structure.routed:
-            proven, wrong = prove(recording, batch)
+        structure, told = known.structure, known.structure.answers
+        if structure.answers:
+            recording, told = answers(lambda: record(self.function, batch, structure))
+        else:
+            recording = record(self.function, batch, structure)
+        elsewhere = told != structure.answers
+        self.check_company(batch, known, recording.outputs, every=elsewhere)
+        wanted = set(structure.names() if structure.doubtful or elsewhere else structure.unproven)
+        if wanted:
+            proven, wrong = prove(recording, batch, wanted)
             if wrong:
                 raise WrongRuleError(wrong)
-            known.structure = replace(known.structure, unproven=known.structure.unproven - proven)
+            known.structure = replace(structure, unproven=structure.unproven - proven)
         return recording
 
-    def check_company(self, batch: Batch, known: Known, outputs: Tensor | None = None) -> None:
-        """Looks whether samples see each other in a batch larger than all before, or one that may move them.
+    def check_company(
+        self, batch: Batch, known: Known, outputs: Tensor | None = None, *, every: bool = False
+    ) -> None:
+        """Looks whether samples see each other: a few of a batch larger than all before, or every one.
+
+        Args:
+            batch: samples.
+            known: what is known of them.
+            outputs: of the batch, if they are at hand.
+            every: whether to look at every sample, as is done anyway where some may be moved.
 
         Raises:
             ModelError: they do.
         """
         n = batch_size(batch)
-        if n > known.company or (known.structure.routed and n > 1):
-            outputs = self.function(self.function.params, batch) if outputs is None else outputs
-            if keeps_apart(self.function, batch, outputs):
-                known.company = max(n, known.company)
+        every = (every or known.structure.routed) and n > 1
+        if not every and n <= known.company:
+            return
+        outputs = self.function(self.function.params, batch) if outputs is None else outputs
+        if every:
+            check_all(self.function, batch, outputs)
+        elif keeps_apart(self.function, batch, outputs):
+            known.company = n
 
     def revising(self, x: Batch, work: Callable[[], Result]) -> Result:
         """Does some work; again, with fewer assumptions, where a batch shows one to be wrong."""
@@ -102,10 +129,10 @@ class Knowledge:
         while True:
             try:
                 return self.function.within(leaves, work)
-            except AnotherGraphError:
+            except AnotherGraphError as error:
                 structure = self.of(x).structure
-                generic = structure.all_generic("the graph depends on the data")
-                self._known[describe(x)] = self._assess(x, replace(generic, vmap=False))
+                generic = structure.all_generic(str(error), hooked=error.hooked)
+                self._known[describe(x)] = self._assess(x, generic)
             except WrongRuleError as error:
                 structure = self.of(x).structure.without(error.reasons)
                 self._known[describe(x)] = self._assess(x, replace(structure, vmap=False))
@@ -133,3 +160,26 @@ class Knowledge:
             foot = Footprint(0, generic * item, generic * item, generic * item)
         flops = pass_flops(function, trial, structure, generic)
         return Known(structure, outputs, sizes, foot, company, latency, flops)
+
+
+def _no_gradient(function: ModelFunction, batch: Batch) -> ModelError:
+    """None of the selected parameters reaches the output: because of the selection, or of the forward pass."""
+    state = function.params | function.frozen
+    everything = {name: p for name, p in state.items() if p.is_floating_point()}
+    _, outputs, graph = trace(replace(function, params=everything, frozen=state), batch)
+    reached = list(dict.fromkeys(graph.leaves.values()))
+    if reached:
+        shown = ", ".join(reached[:5]) + (", ..." if len(reached) > 5 else "")
+        return ModelError(
+            "none of the selected parameters reaches the output: the kernel would be zero",
+            expected=f"one of those that do ({shown})",
+            got=", ".join(list(function.params)[:5]) + (", ..." if len(function.params) > 5 else ""),
+            hint="params=None for all that require grad",
+        )
+    cut = "inference mode" if outputs.is_inference() else "torch.no_grad, .detach() or NumPy"
+    return ModelError(
+        f"no parameter reaches the output: the forward pass runs under {cut}, so that the kernel would be zero",
+        expected="outputs with a gradient, as a loss would need them",
+        got="outputs without one",
+        hint="remove it from the model's forward, or from forward=; what must stay fixed is left out by params=",
+    )

@@ -10,7 +10,7 @@ from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.errors import InputError
 from tangentkit.core.functions import ModelFunction
 from tangentkit.empirical.company import spread
-from tangentkit.empirical.generic import loop_gradients
+from tangentkit.empirical.generic import loop_gradients, output_gradients
 from tangentkit.empirical.structure import trace
 
 SAMPLES = 256
@@ -32,8 +32,9 @@ def kernel_product(function: ModelFunction, x: Batch, v: Tensor) -> Tensor:
     tangent, routes = {name: torch.zeros_like(p) for name, p in function.params.items()}, _routes(function, x)
     size = SAMPLES if routes else 1
     pieces = [slice(start, start + size) for start in range(0, batch_size(x), size)]
+    pull = _vjp if routes else _pull_by_gradients
     for piece in pieces:
-        for name, part in _vjp(function, take(x, piece), cotangents[piece]).items():
+        for name, part in pull(function, take(x, piece), cotangents[piece]).items():
             tangent[name] += part
     expected = sum(float(u.double().square().sum()) for u in tangent.values())
     for route in routes:
@@ -55,7 +56,7 @@ def _routes(function: ModelFunction, x: Batch) -> list[Route]:
     """Ways to J u that mean the J of backward passes, the cheapest first."""
     two = spread(x, 2)
     _, outputs, graph = trace(function, two)
-    if any(getattr(node, "_saved_scale_grad_by_freq", False) for node in graph.nodes):
+    if graph.hooked or any(getattr(node, "_saved_scale_grad_by_freq", False) for node in graph.nodes):
         return []
     if not _batches_are_sums(function, two, outputs):
         return []
@@ -117,6 +118,12 @@ def _double_vjp(function: ModelFunction, batch: Batch, tangent: dict[str, Tensor
 
     with torch.enable_grad():
         return function.within(parameters, pushed)
+
+
+def _pull_by_gradients(function: ModelFunction, one: Batch, v: Tensor) -> dict[str, Tensor]:
+    """Jᵀ v of one sample, v (1, c)."""
+    found = output_gradients(function, list(function.params), one, v)
+    return {name: g.view_as(function.params[name]) for name, g in found.items()}
 
 
 def _by_gradients(function: ModelFunction, batch: Batch, tangent: dict[str, Tensor]) -> Tensor:

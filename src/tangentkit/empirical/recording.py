@@ -16,11 +16,15 @@ from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.functions import ModelFunction
 from tangentkit.empirical.graph import Graph, Use
 from tangentkit.empirical.rules import Lookup, Matrix, Vector, apply_rule
-from tangentkit.empirical.structure import Layer, Structure, site, trace
+from tangentkit.empirical.structure import HOOKED, Layer, Structure, site, trace
 
 
 class AnotherGraphError(Exception):
-    """A batch took another path through the model than the one whose structure is known."""
+    """A batch took another path through the model than the one whose structure is known, or has hooks on it."""
+
+    def __init__(self, *, hooked: bool = False):
+        super().__init__(HOOKED if hooked else "the graph depends on the data")
+        self.hooked = hooked
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +107,8 @@ def record(function: ModelFunction, batch: Batch, structure: Structure) -> Recor
 def _bind(function: ModelFunction, batch: Batch, structure: Structure, n: int) -> Recording:
     """A recording of the first n samples of a batch."""
     parameters, outputs, graph = trace(function, batch)
+    if graph.hooked and not structure.hooked:
+        raise AnotherGraphError(hooked=True)
     if structure.signature and graph.signature != structure.signature:
         raise AnotherGraphError
     rows = len(outputs)

@@ -9,6 +9,7 @@ from torch.autograd.graph import GradientEdge
 
 from tangentkit.core.batches import Batch, take
 from tangentkit.core.functions import ModelFunction
+from tangentkit.core.hooks import hooks_made
 from tangentkit.empirical import distances, elementwise, lookups, merging, pooling, products, writes
 from tangentkit.empirical.company import check_company, spread
 from tangentkit.empirical.graph import (
@@ -22,13 +23,15 @@ from tangentkit.empirical.graph import (
     sample_layouts,
     walk,
 )
-from tangentkit.empirical.routing import moves_samples
+from tangentkit.empirical.routing import watch_samples
 from tangentkit.empirical.rules import Lookup, Matrix, Site, Vector, apply_rule
 
 OUR_RULES = (distances, elementwise, lookups, merging, pooling, products, writes)
 """The modules that register rules when they are imported."""
 SMALL, LARGE = 2, 3
 """Batch sizes of the two passes from which the structure is learned."""
+HOOKED = "hooks change its gradients"
+"""Why parameters have no rule where there are hooks."""
 
 
 @dataclass(frozen=True)
@@ -85,11 +88,20 @@ class Structure:
     unproven: frozenset[str] = frozenset()
     """Parameters whose rule is yet to be compared with autograd on samples that say something."""
     routed: bool = False
-    """Whether samples may be moved by the data: then every batch is compared with autograd."""
+    """Whether operations act on several samples at once: then all samples of every batch are looked at."""
+    answers: tuple[bool, ...] = ()
+    """What the first samples answered to the model's questions of yes or no: other answers mean another path."""
     custom: bool = False
-    """Whether the model has autograd functions of its own, whose names do not say what they do."""
+    """Whether samples pass autograd functions of the user's own, whose backward may treat a batch as it likes."""
+    hooked: bool = False
+    """Whether hooks change gradients: then each comes from a backward pass of one output of one sample."""
     vmap: bool = True
     """Whether the generic route may use vmap."""
+
+    @property
+    def doubtful(self) -> bool:
+        """Whether every batch is compared with autograd."""
+        return self.routed or self.custom
 
     @property
     def views(self) -> "tuple[tuple[Layer, ...], ...]":
@@ -118,11 +130,13 @@ class Structure:
             unproven=self.unproven - set(reasons),
         )
 
-    def all_generic(self, reason: str) -> "Structure":
-        """Nothing assumed of the graph, every parameter on the generic route."""
+    def all_generic(self, reason: str, *, hooked: bool = False) -> "Structure":
+        """Nothing assumed of the graph, every parameter on the generic route, by loops of autograd."""
         names = (*self.names(), *self.generic, *self.unused)
         reasons = {name: self.generic.get(name, reason) for name in names}
-        return Structure((), {}, (), reasons, (), self.counts, vmap=self.vmap)
+        return Structure(
+            (), {}, (), reasons, (), self.counts, routed=self.routed, vmap=False, hooked=self.hooked or hooked
+        )
 
 
 LENGTHS = (
@@ -134,9 +148,17 @@ LENGTHS = (
 def trace(function: ModelFunction, batch: Batch) -> tuple[dict[str, Tensor], Tensor, Graph]:
     """A forward pass: parameters as leaves, outputs, and the graph between them."""
     parameters = {name: p.detach().requires_grad_() for name, p in function.params.items()}
+    made: list[int] = []
+
+    def forward(module: nn.Module, batch: Batch) -> Tensor:
+        made.append(hooks_made())
+        outputs = function.forward(module, batch)
+        made.append(hooks_made())
+        return outputs
+
     with torch.enable_grad():
-        outputs = function(parameters, batch)
-    return parameters, outputs, walk(outputs, parameters)
+        outputs = replace(function, forward=forward)(parameters, batch)
+    return parameters, outputs, replace(walk(outputs, parameters), hooked=made[0] < made[-1])
 
 
 def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
@@ -149,6 +171,8 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
     small_parameters, small_outputs, small = trace(function, take(trial, slice(0, SMALL)))
     large_parameters, large_outputs, large = trace(function, trial)
     check_company(function, trial, large_outputs, chosen=torch.arange(LARGE), size=1)
+    if small.hooked or large.hooked:
+        return replace(_unread(function, HOOKED), vmap=False, hooked=True)
     if small.signature != large.signature:
         recurrent = any(isinstance(child, nn.RNNBase) for child in function.module.modules())
         return _unread(function, LENGTHS if recurrent else "the graph depends on the batch size")
@@ -157,7 +181,8 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
         (function, large_parameters, large, large_outputs),
     )
     try:
-        return _read(passes)
+        traffic = watch_samples(function, trial)
+        return replace(_read(passes), routed=traffic.mixes, answers=traffic.answers)
     except Exception as error:
         # Whatever tensors the graph is of (nested ones have no shapes, say), autograd will manage.
         return _unread(function, f"the graph cannot be read: {type(error).__name__} {error}")
@@ -203,8 +228,11 @@ def _read(passes: "tuple[Pass, Pass]") -> Structure:
         unused=tuple(name for name in names if name not in uses),
         counts={name: len(found) for name, found in uses.items()},
         unproven=frozenset(name for name in kinds if any(use.node in guessed for use in uses[name])),
-        routed=moves_samples(small, large, side),
-        custom=any(isinstance(node, BackwardCFunction) for node in large.nodes),
+        custom=any(
+            isinstance(node, BackwardCFunction)
+            for node, made in zip(large.nodes, side, strict=True)
+            if not made
+        ),
     )
 
 

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from tangentkit.compute.kernel import Kernel, Row, explaining
-from tangentkit.core.batches import Batch, check_same_structure, take
+from tangentkit.core.batches import Batch, batch_size, check_same_structure, take
 from tangentkit.core.errors import InputError, NumericalError, TangentkitError
 from tangentkit.core.functions import Forward, snapshot
+from tangentkit.core.hooks import refuse_hooked_parameters
 from tangentkit.core.memory import memory_budget, parse_bytes
 from tangentkit.core.parameters import Selection
 from tangentkit.core.refusals import accepted, refusal
@@ -30,6 +31,7 @@ from tangentkit.empirical.outputs import (
 )
 from tangentkit.empirical.plan import Plan, make_plan
 from tangentkit.empirical.product import SAMPLES, kernel_product
+from tangentkit.linalg.spans import spans
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -98,6 +100,7 @@ class TangentKernel(Kernel):
                 "bad probes", expected='a number >= 1, with outputs="trace"', got=f"{probes}, {outputs!r}"
             )
         self.function = snapshot(model, params=params, forward=forward)
+        refuse_hooked_parameters(model, self.function.params)
         self.outputs, self.probes, self.seed = outputs, probes, seed
         self.memory = None if memory is None else parse_bytes(memory)
         self._knowledge = Knowledge(self.function)
@@ -186,7 +189,9 @@ class TangentKernel(Kernel):
     def product(self, x: Batch, v: Tensor) -> Tensor:
         """The full kernel times v (n, c), as J (Jᵀ v) by one vjp and one jvp: the kernel is never formed."""
         x = self._checked(x)
-        self._knowledge.check_company(take(x, slice(SAMPLES)), self._knowledge.of(x))
+        known = self._knowledge.of(x)
+        for samples in spans(batch_size(x), SAMPLES):
+            self._knowledge.check_company(take(x, samples), known, every=bool(known.structure.answers))
         return self._finite(kernel_product(self.function, x, v))
 
     def _matrices(

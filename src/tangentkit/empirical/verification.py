@@ -2,7 +2,7 @@
 
 The first time a model is seen, every parameter's part of the kernel of two samples, in a random output direction, is
 computed by its rule within a batch of five and by autograd on each sample alone. A parameter that disagrees takes the
-generic route. The verdict is remembered for the structure of the model.
+generic route.
 
 Samples may say nothing (a closed gate, dead units), and where tokens and samples are flattened together their order
 may be a guess. Such parameters stay unproven, and are compared on the real batches until one says something: with
@@ -17,13 +17,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from tangentkit.core.batches import Batch, describe, take
+from tangentkit.core.batches import Batch, take
 from tangentkit.core.functions import ModelFunction
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.company import HALVES, check_company, distinct, in_single_precision, spread
 from tangentkit.empirical.generic import loop_gradients, vmap_gradients
 from tangentkit.empirical.recording import AnotherGraphError, Recording, record
-from tangentkit.empirical.rules import RULES, Matrix
+from tangentkit.empirical.rules import Matrix
 from tangentkit.empirical.side import (
     Merged,
     Side,
@@ -54,39 +54,20 @@ class Verdict:
     """Whether vmap is right."""
 
 
-_verdicts: dict[object, Verdict] = {}
-"""Verdicts of this process."""
-
-
 def verified(function: ModelFunction, batch: Batch, structure: Structure) -> Structure:
-    """The structure, with parameters whose rule disagrees with autograd moved to the generic route."""
-    shapes = tuple((name, tuple(p.shape)) for name, p in function.params.items())
-    axes = tuple(structure.axes.items())
-    key = (
-        structure.signature,
-        axes,
-        structure.layers,
-        shapes,
-        function.dtype,
-        describe(batch),
-        tuple(RULES.items()),
-        # What the graph does not show, such as hooks on tensors, is in the code of the modules.
-        tuple(map(type, function.module.modules())),
-    )
-    verdict = _verdicts.get(key)
-    if verdict is None:
-        trial = spread(batch, BATCH)
-        verdict = _verify(function, trial, structure)
-        if function.dtype in HALVES:
-            verdict = _also_in_single(function, trial, structure, verdict)
-        # What repeated samples let pass is proven of nothing.
-        if distinct(trial) < BATCH:
-            verdict = replace(verdict, silent=frozenset(structure.names()))
-        # Nor does the name of a function of the user's own, or a graph of every size, say what was verified.
-        if not verdict.silent and structure.signature and not structure.custom:
-            _verdicts[key] = verdict
+    """The structure, with parameters whose rule disagrees with autograd moved to the generic route.
+
+    A verdict is of this snapshot alone: a model of the same classes and graph may differ in what neither shows, such
+    as the attributes of a function, or the number that an activation was made with.
+    """
+    trial = spread(batch, BATCH)
+    verdict = _verify(function, trial, structure)
+    if function.dtype in HALVES:
+        verdict = _also_in_single(function, trial, structure, verdict)
+    # What repeated samples let pass is proven of nothing.
+    silent = frozenset(structure.names()) if distinct(trial) < BATCH else verdict.silent
     proven = structure.without(verdict.wrong) if verdict.wrong else structure
-    unproven = proven.unproven | (verdict.silent - set(verdict.wrong))
+    unproven = proven.unproven | (silent - set(verdict.wrong))
     return replace(proven, vmap=verdict.vmap, unproven=unproven)
 
 
@@ -112,8 +93,10 @@ def _verify(function: ModelFunction, trial: Batch, structure: Structure) -> Verd
     except AnotherGraphError:
         wrong |= dict.fromkeys(structure.names(), "the graph depends on the data")
     generic = [*wrong, *structure.generic]
+    # What hooks do within vmap is nowhere promised.
+    vmap = not structure.hooked and _vmap_agrees(function, generic, checked, directions, scale)
     silent = frozenset(name for name in structure.names() if not truth[name].diagonal().max() > 0)
-    return Verdict(wrong, silent, _vmap_agrees(function, generic, checked, directions, scale))
+    return Verdict(wrong, silent, vmap)
 
 
 def _also_in_single(function: ModelFunction, trial: Batch, structure: Structure, verdict: Verdict) -> Verdict:
@@ -212,16 +195,13 @@ def _vmap_agrees(
 # -- on real batches -----------------------------------------------------------------------------------------------
 
 
-def prove(recording: Recording, batch: Batch) -> tuple[frozenset[str], dict[str, str]]:
-    """Compares unproven parameters with autograd on a recorded batch.
+def prove(recording: Recording, batch: Batch, wanted: set[str]) -> tuple[frozenset[str], dict[str, str]]:
+    """Compares the rules of some parameters with autograd on a recorded batch.
 
     Returns:
         The parameters that are proven now, and those that are wrong -> how.
     """
     structure = recording.structure
-    wanted = set(structure.names() if structure.routed else structure.unproven)
-    if not wanted:
-        return frozenset(), {}
     # Weights of all sizes: two samples that changed places show, whichever they are.
     weights = torch.randn(recording.n, 1, generator=Key(0).fold("proof").torch()).to(recording.outputs)
     direction = _directions(recording.outputs)[:1]

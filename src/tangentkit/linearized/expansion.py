@@ -10,6 +10,7 @@ from torch import nn
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, ModelError
 from tangentkit.core.functions import TURN, Forward, ModelFunction, snapshot
+from tangentkit.core.hooks import refuse_hooked_parameters
 from tangentkit.core.parameters import Selection, select_parameters
 from tangentkit.linearized.derivatives import ROUTES
 from tangentkit.linearized.evaluation import Evaluation, Outputs, Weights
@@ -239,7 +240,9 @@ def _function(model: nn.Module, params: Selection, forward: Forward | None) -> M
             hint="call it once with a batch, so that lazy layers learn their shapes",
         )
     _refuse_scaled_gradients(model, params)
-    return snapshot(model, params=params, forward=_ByRule(forward) if forward else _as_called)
+    function = snapshot(model, params=params, forward=_ByRule(forward) if forward else _as_called)
+    refuse_hooked_parameters(model, function.params)
+    return function
 
 
 def _refuse_scaled_gradients(model: nn.Module, params: Selection) -> None:

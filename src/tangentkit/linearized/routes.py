@@ -11,6 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tangentkit.core.batches import tensors
 from tangentkit.core.errors import ModelError
+from tangentkit.core.hooks import hooks_made
 from tangentkit.core.seeds import Key
 from tangentkit.linearized.derivatives import ROUTES, Route
 from tangentkit.linearized.evaluation import Evaluation, Weights
@@ -36,7 +37,9 @@ def choose_route(evaluate: Evaluation, degree: int) -> str:
     reasons = []
     with torch.enable_grad():
         trial = _Trial(evaluate, degree)
-        for name, route in ROUTES.items():
+        # Hooks change backward passes alone, and some of them only for some samples.
+        routes = {"double reverse": ROUTES["double reverse"]} if trial.hooked else ROUTES
+        for name, route in routes.items():
             try:
                 if trial.passed_by(route):
                     return name
@@ -45,9 +48,9 @@ def choose_route(evaluate: Evaluation, degree: int) -> str:
                 reasons.append(_fault(error))
     raise ModelError(
         f"{type(evaluate.function.module).__name__} has no derivative in the direction of its weights: "
-        + "; ".join(f"{name}: {reason}" for name, reason in zip(ROUTES, reasons, strict=True)),
+        + "; ".join(f"{name}: {reason}" for name, reason in zip(routes, reasons, strict=True)),
         hint="write the operation as a composition of others, give an autograd.Function of yours a jvp, switch off "
-        "what makes a gradient differ from the derivative (scale_grad_by_freq, checkpointing), or leave "
+        "what makes a gradient differ from the derivative (scale_grad_by_freq, checkpointing, hooks), or leave "
         "its parameters out by params=",
     )
 
@@ -67,8 +70,17 @@ class _Trial:
         self.inputs = [leaf for leaf in tensors(evaluate.batch) if leaf.requires_grad]
         weights = {name: w.detach().requires_grad_() for name, w in evaluate.origin.items()}
         parameters = list(weights.values())
+        made = hooks_made()
         with _Precisions() as inside:
             outputs = evaluate(weights)
+        self.hooked = hooks_made() > made
+        if not any(output.requires_grad for output in outputs):
+            raise ModelError(
+                "no parameter reaches the output: the forward pass runs under torch.no_grad, .detach() or NumPy",
+                expected="outputs with a gradient, as a loss would need them",
+                got="outputs without one",
+                hint="remove it from the model's forward, or from forward=",
+            )
         self.rounding = inside.rounding
         key = Key(0).fold("trial")
         self.v = tuple(_like(output, key.fold("v", i)) for i, output in enumerate(outputs))

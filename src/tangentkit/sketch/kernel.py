@@ -17,6 +17,7 @@ from tangentkit.core.errors import (
     UnknownNameError,
 )
 from tangentkit.core.functions import Forward, snapshot
+from tangentkit.core.hooks import refuse_hooked_parameters
 from tangentkit.core.memory import format_bytes, free_bytes, memory_budget, parse_bytes
 from tangentkit.core.parameters import Selection
 from tangentkit.core.refusals import accepted, refusal
@@ -133,6 +134,7 @@ class SketchedTangentKernel(Kernel):
             )
         rule = forward if loss is None else LossOfModel(forward or call, loss)
         self.function = snapshot(model, params=params, forward=rule)
+        refuse_hooked_parameters(model, self.function.params)
         self.dim, self.outputs, self.sketch, self.seed = int(dim), outputs, sketch, Key(seed).seed
         self.probes = None if probes is None else int(probes)
         self.memory = None if memory is None else parse_bytes(memory)
