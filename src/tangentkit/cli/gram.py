@@ -1,7 +1,7 @@
 """`tangentkit gram`: the Gram matrix of a network on a data set, into a store.
 
-A model is one of `tangentkit.models`, by name, or what a function that the user names gives; weights come from a file of
-tensors, data from the registry. No file can bring code along.
+A model is one of `tangentkit.models`, by name, or what a function gives that the user names; weights come from a file
+of tensors, data from the registry. No file can bring code along.
 """
 
 import json

@@ -38,19 +38,18 @@ def own_model(name: str, *, seed: int) -> "nn.Module":
     place, _, what = name.partition(":")
     if not what.isidentifier() or not all(part.isidentifier() for part in place.split(".")):
         raise InputError("bad model", expected=FORM, got=repr(name))
-    with torch.random.fork_rng(devices=[]):
-        # Weights drawn by the user's code are those of --seed, so that a second run goes on with the first.
+    module = _imported(place)
+    make = getattr(module, what, None)
+    if make is None:
+        public = [name for name, value in vars(module).items() if callable(value) and name[0] != "_"]
+        raise UnknownNameError(f"function of {place}", what, public)
+    needed = f"a function without arguments that returns a torch.nn.Module at {name}"
+    if not callable(make) or isinstance(make, torch.nn.Module):
+        raise InputError("bad model", expected=needed, got=f"a {type(make).__name__}")
+    # Weights that the function draws are those of --seed, so that a second run goes on with the first.
+    with torch.random.fork_rng(devices=[]), _blamed(f"{name}() failed"):
         torch.manual_seed(seed)
-        module = _imported(place)
-        make = getattr(module, what, None)
-        if make is None:
-            public = [name for name, value in vars(module).items() if callable(value) and name[0] != "_"]
-            raise UnknownNameError(f"function of {place}", what, public)
-        needed = f"a function without arguments that returns a torch.nn.Module at {name}"
-        if not callable(make) or isinstance(make, torch.nn.Module):
-            raise InputError("bad model", expected=needed, got=f"a {type(make).__name__}")
-        with _blamed(f"{name}() failed"):
-            model = make()
+        model = make()
     if not isinstance(model, torch.nn.Module):
         raise InputError("bad model", expected=needed, got=f"one that returns a {type(model).__name__}")
     if next(model.parameters(), None) is None:
