@@ -173,3 +173,9 @@ def test_a_default_folder_that_cannot_be_made_is_bad_input(tangentkit):
     assert done.code == 2
     assert "error: cannot make the folder runs/toy-quick-" in done.err
     assert "--out" in done.err
+
+
+def test_a_claim_that_is_not_decided_comes_with_the_command_that_would_decide_it(tangentkit):
+    done = tangentkit("run", "toy", "--seeds", "2")
+    assert "not decided: Heads come up" in done.out
+    assert "    tangentkit run toy --scale quick --seeds 2,0,1,3,4" in done.out.splitlines()

@@ -124,7 +124,7 @@ def execute(study: Study, config: Any, folder: Path, *, scale: str, progress: Pr
         save_record(result, folder)
         sealed(*SOURCES)
         run = Run(study, scale, config, result, environment)
-        sealed(*write_report(run, folder, progress=progress))
+        sealed(*write_report(run, folder, SOURCES, progress=progress))
     return run
 
 
@@ -163,7 +163,7 @@ def rewrite_report(folder: Path, *, progress: Progress = silent) -> Run:
     run = _load(folder, known)
     remove_partial_files(folder)
     with _status(folder, {name: known["files"][name] for name in SOURCES}) as sealed:
-        sealed(*write_report(run, folder, progress=progress))
+        sealed(*write_report(run, folder, SOURCES, progress=progress))
     return run
 
 
@@ -235,6 +235,7 @@ def summary(run: Run, folder: Path) -> dict[str, Any]:
             "low": claim.interval.low,
             "high": claim.interval.high,
             "values": claim.values,
+            "seeds_needed": claim.seeds_needed,
         }
         for claim in run.result.claims()
     ]
