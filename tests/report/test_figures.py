@@ -79,7 +79,7 @@ def test_dots_show_intervals_on_an_axis_that_fits_them():
     assert [label.get_text() for label in ax.get_yticklabels()] == ["first", "second"]
     (ends,) = [line.get_xdata() for line in ax.lines if line.get_marker() == "|"]
     interval = Claim("", "", runs["first"]).interval
-    assert list(ends) == [interval.low, interval.high]
+    assert np.asarray(ends).tolist() == [interval.low, interval.high]
 
 
 def test_dots_around_zero_need_no_mark():
