@@ -156,3 +156,26 @@ def test_places_that_cannot_be_are_bad_input(tangentkit, place):
         done = tangentkit(*words)
         assert done.code == 2
         assert "error: bad path" in done.err
+
+
+@pytest.mark.parametrize("place", ["file/below", "n" * 300])
+def test_a_folder_that_cannot_be_made_is_bad_input(tangentkit, place):
+    Path("file").write_text("x")
+    done = tangentkit("run", "toy", "--out", place)
+    assert done.code == 2
+    assert done.err.splitlines()[-1].startswith(f"error: cannot make the folder {place}: got ")
+    assert [path.name for path in Path().iterdir()] == ["file"]
+
+
+def test_a_default_folder_that_cannot_be_made_is_bad_input(tangentkit):
+    Path("runs").write_text("x")
+    done = tangentkit("run", "toy")
+    assert done.code == 2
+    assert "error: cannot make the folder runs/toy-quick-" in done.err
+    assert "--out" in done.err
+
+
+def test_a_claim_that_is_not_decided_comes_with_the_command_that_would_decide_it(tangentkit):
+    done = tangentkit("run", "toy", "--seeds", "2")
+    assert "not decided: Heads come up" in done.out
+    assert "    tangentkit run toy --scale quick --seeds 2,0,1,3,4" in done.out.splitlines()

@@ -159,6 +159,108 @@ def test_bad_words_are_refused_before_any_work(tangentkit, tmp_path, words):
     assert not (tmp_path / "k.zarr").exists()
 
 
+def test_limit_is_another_word_for_samples(tangentkit):
+    words = ["--limit" if word == "--samples" else word for word in WORDS]
+    done = tangentkit(*words, "--store", "k.zarr", "--dry-run", "--json")
+    assert done.code == 0
+    assert json.loads(done.out)["shape"] == [30, 30]
+
+
+OWN = """
+import torch
+from torch import nn
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 8), nn.Tanh(), nn.Linear(8, 3))
+
+def make():
+    return Net()
+
+ready = nn.Linear(64, 3)
+number = 3
+
+def word():
+    return "a word"
+
+def bare():
+    return nn.Flatten()
+
+def broken():
+    return nn.Linear(64, missing)
+
+def hungry(size):
+    return nn.Linear(64, size)
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch):
+    """Modules of a user in the working folder."""
+    (tmp_path / "own_networks.py").write_text(OWN)
+    (tmp_path / "own_broken.py").write_text("import no_such_package")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name in ("own_networks", "own_broken"):
+        sys.modules.pop(name, None)
+
+
+def with_model(name: str) -> list[str]:
+    return [name if word == "mlp" else word for word in WORDS]
+
+
+@pytest.mark.parametrize("what", ["make", "Net"])
+def test_a_model_of_the_users_own(tangentkit, own, tmp_path, what):
+    words = with_model(f"own_networks:{what}")
+    assert tangentkit(*words, "--store", "k.zarr", "--seed", "3").code == 0
+    again = tangentkit(*words, "--store", "k.zarr", "--seed", "3")  # the same weights: it goes on
+    assert again.code == 0, again.err
+    torch.manual_seed(3)
+    model = sys.modules["own_networks"].make().eval()
+    x = tk.data.load("digits", "train", limit=30, seed=3).inputs
+    torch.testing.assert_close(open_gram(tmp_path / "k.zarr").dense(), tk.TangentKernel(model)(x))
+
+
+def test_a_model_of_the_users_own_takes_weights(tangentkit, own, tmp_path):
+    layers = torch.nn.Flatten(), torch.nn.Linear(64, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3)
+    model = torch.nn.Sequential(*layers)
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    words = with_model("own_networks:make")
+    assert tangentkit(*words, "--store", "k.zarr", "--weights", "w.pt").code == 0
+    x = tk.data.load("digits", "train", limit=30).inputs
+    torch.testing.assert_close(open_gram(tmp_path / "k.zarr").dense(), tk.TangentKernel(model)(x))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("own_networks:mak", "unknown function of own_networks 'mak'. Try: 'make'"),
+        ("own_network:make", "there is no module own_network: expected MODULE:FUNCTION"),
+        ("own_networks.inner:make", "there is no module own_networks.inner"),
+        (
+            "own_broken:make",
+            "importing own_broken failed: got ModuleNotFoundError: No module named 'no_such_package'",
+        ),
+        ("own_networks:number", "got a int"),
+        ("own_networks:ready", "got a Linear"),
+        ("own_networks:word", "got one that returns a str"),
+        ("own_networks:bare", "expected a module with parameters"),
+        ("own_networks:broken", "own_networks:broken() failed: got NameError: name 'missing' is not defined"),
+        ("own_networks:hungry", "own_networks:hungry() failed: got TypeError"),
+        ("own_networks:", "expected MODULE:FUNCTION"),
+        ("./own_networks.py:make", "expected MODULE:FUNCTION"),
+        ("a:b:c", "expected MODULE:FUNCTION"),
+    ],
+)
+def test_what_gives_no_model_is_told_in_one_line(tangentkit, own, tmp_path, name, said):
+    done = tangentkit(*with_model(name), "--store", "k.zarr")
+    assert done.code == 2
+    (line,) = done.err.splitlines()
+    assert line.startswith("error: ")
+    assert said in line
+    assert not (tmp_path / "k.zarr").exists()
+
+
 def test_a_stale_lock_is_broken_when_told(tangentkit, tmp_path):
     assert tangentkit(*WORDS, "--store", "k.zarr").code == 0
     (tmp_path / "k.zarr" / "gram" / "c" / "0" / "0").unlink()
@@ -199,6 +301,11 @@ def test_lines_of_progress_tell_rate_and_remaining_time(monkeypatch, capsys):
         hear("gram", done, 80)
     lines = capsys.readouterr().err.splitlines()
     assert lines == ["gram: 40/80 tiles, 2 tiles/s, 20 s left", "gram: 80/80 tiles, 2 tiles/s, 0 s left"]
+
+
+def test_one_tile_is_one_tile(capsys):
+    ProgressLines()("gram", 1, 1)
+    assert capsys.readouterr().err == "gram: 1/1 tile\n"
 
 
 def test_help_imports_nothing_heavy():

@@ -10,6 +10,7 @@ from tangentkit.report import (
     Boxes,
     Claim,
     Column,
+    Dots,
     Figure,
     Heatmap,
     Histogram,
@@ -38,6 +39,9 @@ def sample_figures() -> dict[str, Figure]:
             **words, series={"a": Series(x, x), "b": Series(x, -x)}, diagonal=True, x_label="here"
         ),
         "bars": Bars(**words, values={"first": (0.5, 0.7), "second": (0.4,)}, level=0.6, x_label="tau"),
+        "dots": Dots(
+            **words, values={"first": (0.85, 0.87, 0.86), "second": (0.8,)}, level=0.7, x_label="tau"
+        ),
         "histogram": Histogram(**words, samples={"a": rng.normal(size=100), "b": rng.normal(size=50)}),
         "boxes": Boxes(**words, samples={"a": rng.normal(size=100), "b": rng.normal(size=50)}),
         "heatmap": Heatmap(**words, matrix=rng.random((6, 6)), groups={"cat": 4, "dog": 2}),
@@ -57,15 +61,18 @@ def sample_page(text: str = "Plain words", figures: Mapping[str, Figure] | None 
         source=text,
         question=text,
         answer=text,
+        terms={text: text},
         claims=(
             Claim(f"holds {text}", text, (1.0, 1.1, 1.2), low=0.5, published=text),
             Claim("does not hold", "x", (1.0, 1.1, 1.2), low=5.0),
             Claim("not decided", "x", (1.0,), low=0.5),
         ),
-        tables={"wide": wide},
+        tables={"wide": wide, "long": Table("Long", ("name", "value"), (("a", 1),) * 30)},
         figures=sample_figures() if figures is None else figures,
         stand_ins=(StandIn(text, text, "w" * 120, text),),
         command=f"tangentkit run {'long ' * 40}{text}",
         settings=Table("Settings", ("field", "value"), (("seeds", text),)),
+        command_with=lambda seeds: f"tangentkit run toy --seeds 0-{seeds - 1}",
+        files=("tables/wide.csv", "figures/dots.png", "figures/dots.svg", "numbers.json"),
         facts={"fingerprint": "0123456789abcdef" * 4, "note": text},
     )

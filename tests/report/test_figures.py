@@ -15,6 +15,8 @@ from tangentkit.report import (
     LIGHT,
     Bars,
     Boxes,
+    Claim,
+    Dots,
     Figure,
     Heatmap,
     Histogram,
@@ -66,6 +68,26 @@ def test_bars_show_means_runs_and_names():
     assert set(drawn) == {0.5, 0.7, 0.4}
 
 
+def test_dots_show_intervals_on_an_axis_that_fits_them():
+    ax = Canvas().add_subplot()
+    runs = {"first": (0.85, 0.87, 0.86), "second": (0.8,)}
+    Dots(title="", caption="", values=runs, level=0.7, x_label="tau").draw(ax)
+    left, right = ax.get_xlim()
+    assert 0.6 < left < 0.7
+    assert 0.88 < right < 0.95
+    assert "not from 0" in ax.get_xlabel()
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["first", "second"]
+    (ends,) = [line.get_xdata() for line in ax.lines if line.get_marker() == "|"]
+    interval = Claim("", "", runs["first"]).interval
+    assert np.asarray(ends).tolist() == [interval.low, interval.high]
+
+
+def test_dots_around_zero_need_no_mark():
+    ax = Canvas().add_subplot()
+    Dots(title="", caption="", values={"a": (-1.0, 1.0)}, x_label="TAD").draw(ax)
+    assert ax.get_xlabel() == "TAD"
+
+
 def test_heatmap_names_its_groups_at_their_middle():
     ax = Canvas().add_subplot()
     Heatmap(title="", caption="", matrix=np.eye(6), groups={"cat": 4, "dog": 2}).draw(ax)
@@ -100,6 +122,7 @@ def named(*names: str) -> dict[str, Figure]:
         "lines": Lines(**axes, series=dict.fromkeys(names, points)),
         "scatter": Scatter(**axes, series=dict.fromkeys(names, points)),
         "bars": Bars(**axes, values=dict.fromkeys(names, (0.5, 0.7))),
+        "dots": Dots(**axes, values=dict.fromkeys(names, (0.5, 0.7))),
         "histogram": Histogram(**axes, samples=dict.fromkeys(names, (1, 2))),
         "boxes": Boxes(**axes, samples=dict.fromkeys(names, (1, 2))),
         "heatmap": Heatmap(

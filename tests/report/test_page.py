@@ -1,6 +1,7 @@
 """The page is one file that loads nothing, and text stays text."""
 
 import re
+from dataclasses import replace
 from html.parser import HTMLParser
 
 from report.sample_page import HOSTILE, sample_page
@@ -15,12 +16,18 @@ class Elements(HTMLParser):
         super().__init__()
         self.tags: list[str] = []
         self.attributes: list[tuple[str, str]] = []
+        self.links: list[str] = []
+        """What a reader may follow; nothing that is loaded."""
         self.text = ""
         self.feed(page)
 
     def handle_starttag(self, tag, attrs):
         self.tags.append(tag)
-        self.attributes += [(name, value or "") for name, value in attrs]
+        found = [(name, value or "") for name, value in attrs]
+        if tag == "a":
+            self.links += [value for name, value in found if name == "href"]
+        else:
+            self.attributes += found
 
     def handle_data(self, data):
         self.text += data
@@ -42,15 +49,53 @@ def test_nothing_is_loaded(page):
     assert not re.search(r"@import|url\(", page.split("<style>")[1].split("</style>")[0])
 
 
+def test_links_lead_into_the_page_and_to_its_files_alone(page):
+    links, ids = Elements(page).links, {value for name, value in Elements(page).attributes if name == "id"}
+    inner = {link.removeprefix("#") for link in links if link.startswith("#")}
+    assert inner <= ids
+    assert {
+        "asked",
+        "terms",
+        "claims",
+        "table-wide",
+        "table-long",
+        "figure-dots",
+        "standins",
+        "files",
+    } <= inner
+    outer = [link for link in links if not link.startswith("#")]
+    assert sorted(outer) == ["figures/dots.png", "figures/dots.svg", "numbers.json", "tables/wide.csv"]
+
+
+def test_names_of_files_are_written_as_addresses():
+    page = replace(sample_page(figures={}), files=('tables/wide.a"#?b', "javascript:alert(1)"))
+    assert {link for link in Elements(page.render()).links if not link.startswith("#")} == {
+        "tables/wide.a%22%23%3Fb",
+        "javascript%3Aalert%281%29",
+    }
+
+
+def test_a_page_without_tables_and_figures_needs_no_contents():
+    assert "nav" in Elements(sample_page(figures={}).render()).tags
+    assert "nav" not in Elements(replace(sample_page(figures={}), tables={}).render()).tags
+
+
+def test_a_claim_that_is_not_decided_says_what_would_decide_it(page):
+    text = Elements(page).text
+    assert text.count("What would decide it: ") == 1
+    assert "5 seeds show the spread" in text
+    assert "tangentkit run toy --seeds 0-4" in text
+
+
 def test_the_policy_forbids_the_network(page):
     assert "default-src &#39;none&#39;" in page or "default-src 'none'" in page
 
 
 def test_every_figure_is_there_twice_with_words(page):
     elements = Elements(page)
-    assert elements.tags.count("figure") == elements.tags.count("source") == elements.tags.count("img") == 7
+    assert elements.tags.count("figure") == elements.tags.count("source") == elements.tags.count("img") == 8
     alts = [value for name, value in elements.attributes if name == "alt"]
-    assert alts == ["What to see."] * 7
+    assert alts == ["What to see."] * 8
 
 
 def test_verdicts_are_words_not_only_colors(page):

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from report.surrogate_sample import surrogate_page, surrogate_result
+
 pytestmark = pytest.mark.browser
 
 FLAGS = [
@@ -42,8 +44,22 @@ def address(page, tmp_path_factory) -> str:
     return path.as_uri()
 
 
+@pytest.fixture(scope="module")
+def surrogate_address(tmp_path_factory) -> str:
+    """The page of the surrogate study, without its figures."""
+    path: Path = tmp_path_factory.mktemp("page") / "surrogate.html"
+    path.write_text(surrogate_page(surrogate_result()).render(), encoding="utf-8")
+    return path.as_uri()
+
+
+def show(browser, address: str, width: int) -> None:
+    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    browser.get(address)
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [320, 390, 1280])
+@pytest.mark.parametrize("width", [320, 375, 1280])
 def test_the_page_fits_and_is_quiet(browser, address, width, scheme):
     size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
@@ -74,3 +90,49 @@ def test_dark_and_light_differ_in_page_and_figures(browser, address):
             "return [getComputedStyle(document.body).backgroundColor, document.images[0].currentSrc]"
         )
     assert all(light != dark for light, dark in zip(seen["light"], seen["dark"], strict=True))
+
+
+WIDTHS = """
+const tables = [...document.querySelectorAll('main > section .scroll')];
+return tables.map(d => [d.ariaLabel, d.scrollWidth, d.clientWidth]);
+"""
+
+
+def cut_tables(browser) -> list[str]:
+    """The tables of which a part is out of view."""
+    # Half a pixel is rounded either way.
+    return [label for label, whole, seen in browser.execute_script(WIDTHS) if whole > seen + 1]
+
+
+def test_every_column_of_the_study_is_in_view_on_a_desk(browser, surrogate_address):
+    show(browser, surrogate_address, 1280)
+    assert len(browser.execute_script(WIDTHS)) == 3
+    assert cut_tables(browser) == []
+    assert not browser.execute_script("return document.querySelector('.cue').checkVisibility()")
+
+
+def test_on_a_phone_only_the_widest_table_is_cut_and_says_so(browser, surrogate_address):
+    show(browser, surrogate_address, 375)
+    assert cut_tables(browser) == ["Kernels compared (published Table 2)"]
+    (cue,) = browser.find_elements("css selector", ".cue")
+    assert cue.is_displayed()
+    assert "9 columns: scroll sideways" in cue.text
+    # A bar that takes room is one that is always seen.
+    bar = "const d = document.querySelector('.cue + .scroll'); return d.offsetHeight - d.clientHeight - 2"
+    assert browser.execute_script(bar) > 4
+    shadow = "return getComputedStyle(document.querySelector('.cue + .scroll')).backgroundAttachment"
+    assert browser.execute_script(shadow).startswith("local, local, scroll, scroll")
+
+
+def test_the_contents_lead_to_what_they_name(browser, address):
+    show(browser, address, 1280)
+    links = browser.find_elements("css selector", "nav a")
+    assert len(links) == 18  # 8 sections, 2 tables, 8 figures
+    for link in links:
+        name = link.get_attribute("href").partition("#")[2]
+        browser.execute_script("arguments[0].click()", link)
+        seen = "return [location.hash, document.getElementById(arguments[0]).getBoundingClientRect().top]"
+        place, top = browser.execute_script(seen, name)
+        assert place == f"#{name}"
+        assert 0 <= top < 844
+    assert browser.get_log("browser") == []

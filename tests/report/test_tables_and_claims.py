@@ -107,3 +107,33 @@ def test_the_evidence_names_numbers_and_needs():
     assert "no interval from one seed" in Claim("c", "tau", (0.8,), low=0.7).evidence
     assert "between -2 and 2" in Claim("c", "TAD", (0.8, 0.9), low=-2, high=2).evidence
     assert "below 3" in Claim("c", "x", (0.8, 0.9), high=3).evidence
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=8), st.floats(-1, 1))
+def test_as_many_seeds_as_a_claim_asks_for_are_the_fewest_that_decide_it(values, bound):
+    claim = Claim("c", "x", tuple(values), low=bound)
+    needed = claim.seeds_needed
+    if claim.verdict != "not decided":
+        assert (needed, claim.remedy) == (None, "")
+        return
+    mean, spread = np.mean(values), np.std(values, ddof=1)
+
+    def decides(n: int) -> bool:
+        return bool(stats.t.ppf(0.975, n - 1) * spread / math.sqrt(n) < abs(mean - bound))
+
+    if needed is None:
+        assert not decides(999)
+        assert "not even 1,000 seeds" in claim.remedy
+    else:
+        assert needed > len(values)
+        assert decides(needed + 1)
+        assert needed == len(values) + 1 or not decides(needed - 2)
+        assert f"about {needed} seeds" in claim.remedy
+
+
+def test_one_seed_asks_for_a_few():
+    claim = Claim("c", "x", (1.0,), low=0.0)
+    assert claim.seeds_needed == 5
+    assert "one seed decides nothing" in claim.remedy
+    assert Claim("c", "x", (0.1, math.nan), low=0.0).seeds_needed is None

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 
 import numpy as np
@@ -279,3 +280,15 @@ def test_versions_are_told_where_no_metadata_can_be_read(toy, tmp_path, monkeypa
     versions = execute(toy, Config(), tmp_path, scale="quick").environment.versions
     assert versions["tangentkit"] == tangentkit.__version__
     assert versions["scikit-learn"] == sklearn.__version__
+
+
+def test_the_page_links_to_every_file_of_its_run(toy, tmp_path):
+    execute(toy, Config(), tmp_path, scale="quick")
+    links = set(re.findall('<a href="([^#"]+)"', (tmp_path / "report.html").read_text()))
+    assert links == files(tmp_path) - {"report.html", "status.json"}
+
+
+def test_more_seeds_are_asked_for_by_a_command_that_keeps_those_that_were_run(toy, tmp_path):
+    run = execute(toy, Config(seeds=(3, 0)), tmp_path, scale="quick")
+    assert run.command_with(5) == "tangentkit run toy --scale quick --seeds 3,0-2,4"
+    assert run.command_with(1) == "tangentkit run toy --scale quick --seeds 3,0"

@@ -1,9 +1,12 @@
 """The surrogate study at toy size: same code, seconds."""
 
+import re
+
 import numpy as np
 import pytest
 import torch
 
+from report.surrogate_sample import surrogate_page, surrogate_result
 from tangentkit import reference
 from tangentkit.core.errors import InputError
 from tangentkit.models import lenet
@@ -148,3 +151,32 @@ def test_bad_settings_are_refused_before_any_work(fields):
 def test_too_few_points_are_refused():
     with pytest.raises(InputError, match="number of classes"):
         run(Config(test=5))
+
+
+@pytest.mark.parametrize(("rows", "words"), [(5, "each of 5 of the 10 classes"), (10, "each class")])
+def test_the_caption_says_of_which_classes_images_are_shown(rows, words):
+    caption = surrogate_result(rows=rows).figures()["neighbors"].caption
+    assert f"The first test image of {words} and" in caption
+
+
+def test_abbreviations_are_explained_before_they_are_used():
+    """By the list of terms, which stands before claims and tables, or in the answer itself."""
+    result = surrogate_result()
+    page = surrogate_page(result).render()
+    assert page.index('<h2 id="asked"') < page.index('<h2 id="terms"') < page.index('<h2 id="claims"')
+    answer, terms = result.answer(), result.terms()
+    assert {word for word in re.findall(r"[\w-]+", answer) if word in terms} == {"trNTK", "tau"}
+    assert "neural tangent kernel (trNTK)" in answer
+    assert "Kendall's tau (rank correlation)" in answer
+    tables = result.tables()
+    used = [text for claim in result.claims() for text in (claim.statement, claim.quantity)]
+    used += [str(row[0]) for row in tables["kernels"].rows]
+    used += [column.name for table in tables.values() for column in table.headings]
+    short = re.findall(r"(?<![\w-])(?:\w+-)?(?:[a-z]*[A-Z]{2,}\d?|tau|R²)(?![\w-])", " ".join(used))
+    assert {"trNTK", "trNTK0", "CK", "TAD", "tau", "R²", "proj-pNTK"} <= set(short) <= set(terms)
+
+
+def test_one_seed_and_one_class_are_not_many():
+    result = surrogate_result(seeds=1)
+    assert "Over 1 seed the network" in result.answer()
+    assert "1 seeds" not in surrogate_page(result).render()

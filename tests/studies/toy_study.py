@@ -54,6 +54,9 @@ class Result(Record):
     def answer(self) -> str:
         return f"The share of heads is {Measured.over(self.shares):.2f}."
 
+    def terms(self) -> dict[str, str]:
+        return {"heads": "the side that shows a head"}
+
     def claims(self) -> tuple[Claim, ...]:
         return (Claim("Heads come up", "share", self.shares, low=0.01),)
 

@@ -184,5 +184,10 @@ def _print_run(done: "Run", folder: Path, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(content))
         return
-    lines = [f"{claim.verdict}: {claim.statement}\n    {claim.evidence}" for claim in done.result.claims()]
+    lines = []
+    for claim in done.result.claims():
+        lines += [f"{claim.verdict}: {claim.statement}", f"    {claim.evidence}"]
+        lines += [f"    {claim.remedy}"] * bool(claim.remedy)
+        if claim.seeds_needed:
+            lines.append(f"    {done.command_with(claim.seeds_needed)}")
     print(visible("\n".join([f"{done.result.answer()}\n", *lines, f"\nreport: {content['report']}"])))

@@ -1,7 +1,7 @@
-"""`tangentkit gram`: the Gram matrix of a reference network on a data set, into a store.
+"""`tangentkit gram`: the Gram matrix of a network on a data set, into a store.
 
-A model is one of `tangentkit.models`, by name, with weights from a file of tensors; data are those of the registry.
-Neither can bring code along.
+A model is one of `tangentkit.models`, by name, or what a function gives that the user names; weights come from a file
+of tensors, data from the registry. No file can bring code along.
 """
 
 import json
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from tangentkit.cli.console import say
+from tangentkit.cli.own_model import own_model
 
 if TYPE_CHECKING:
     from torch import nn
@@ -42,7 +43,7 @@ def gram(
     width: int = 512,
     seed: int = 0,
     split: str = "train",
-    samples: int | None = None,
+    samples: Annotated[int | None, Parameter(name=("--samples", "--limit"))] = None,
     dtype: Literal["float32", "float64"] = "float32",
     engine: str = "serial",
     tile: int | None = None,
@@ -58,7 +59,8 @@ def gram(
 
     Args:
         model: a network of tangentkit.models: mlp, lenet, lenet5, alexnet, resnet18, cifar_resnet, poisoning_cnn,
-            mnist2_cnn, cifar2_cnn.
+            mnist2_cnn, cifar2_cnn; or PACKAGE.MODULE:FUNCTION, one of yours that returns a torch.nn.Module, installed
+            or in this folder.
         data: a data set, see `tangentkit data list`.
         store: the folder, new or of the same matrix.
         kernel: tangent, sketched (tangent, by random features), conjugate (last layer's input), embedding (all
@@ -145,20 +147,29 @@ def parse_engine(text: str) -> "Engine":
 def build_model(
     name: str, data: Any, *, width: int, seed: int, weights: Path | None, dtype: str
 ) -> "nn.Module":
-    """A reference network that fits the samples and classes of a data set, in evaluation mode.
+    """A network for the samples and classes of a data set, in evaluation mode: a reference one, or the user's own.
 
     Raises:
         UnknownNameError: there is no such network.
-        InputError: the data are not numbers, or the weights do not fit.
+        InputError: the data are not numbers, the weights do not fit, or a function of the user gives no network.
         DataError: the file of weights cannot be read.
     """
     import torch
 
-    from tangentkit import models
-    from tangentkit.core.errors import InputError, UnknownNameError
+    from tangentkit.core.errors import InputError
 
     if not isinstance(data.inputs, torch.Tensor):
         raise InputError(f"{data.name} does not fit these networks", expected="numbers", got="sentences")
+    model = own_model(name, seed=seed) if ":" in name else _reference_model(name, data, width, seed)
+    if weights is not None:
+        _load_weights(model, weights)
+    return model.to(getattr(torch, dtype)).eval()
+
+
+def _reference_model(name: str, data: Any, width: int, seed: int) -> "nn.Module":
+    from tangentkit import models
+    from tangentkit.core.errors import InputError, UnknownNameError
+
     form = tuple(data.inputs.shape[1:])
     outputs: dict[str, Any] = {"outputs": len(data.classes) or 1, "seed": seed}
     channels, size = (form[0], form[-1]) if len(form) == 3 else (1, math.prod(form))
@@ -175,13 +186,10 @@ def build_model(
         "cifar2_cnn": lambda: models.cifar2_cnn(**image, **outputs),
     }
     if name not in builders:
-        raise UnknownNameError("model", name, builders)
+        raise UnknownNameError("model", name, [*builders, "MODULE:FUNCTION"])
     if len(form) != 3 and name != "mlp":
         raise InputError(f"{data.name} has no images for {name}", expected="mlp", got=name)
-    model = builders[name]()
-    if weights is not None:
-        _load_weights(model, weights)
-    return model.to(getattr(torch, dtype)).eval()
+    return builders[name]()
 
 
 def build_kernel(
@@ -225,6 +233,8 @@ class ProgressLines:
 
     def __call__(self, stage: str, done: int, total: int) -> None:
         """Hears that a tile is done."""
+        from tangentkit.core.text import counted
+
         now = time.monotonic()
         start, before = self._began.setdefault(stage, (now, done))
         if done < total and now - self._spoke < SECONDS:
@@ -232,7 +242,7 @@ class ProgressLines:
         self._spoke = now
         rate = (done - before) / (now - start) if now > start and done > before else 0.0
         left = f", {rate:.3g} tiles/s, {(total - done) / rate:.0f} s left" if rate else ""
-        say(f"{stage}: {done}/{total} tiles{left}")
+        say(f"{stage}: {done}/{counted(total, 'tile')}{left}")
 
 
 def _load_weights(model: "nn.Module", path: Path) -> None:

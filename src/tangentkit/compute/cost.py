@@ -6,7 +6,6 @@ from typing import Any
 
 from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.layout import GRAM, Layout, Tiling, look, make_layout
-from tangentkit.compute.progress import counted
 from tangentkit.compute.sources import sources_of
 from tangentkit.compute.store import is_store, read_manifest
 from tangentkit.compute.tiles import Index
@@ -14,6 +13,7 @@ from tangentkit.compute.tiling import fitting, known_tiling, largest_tiling
 from tangentkit.compute.trials import Tried, timed, tried
 from tangentkit.core.files import as_path
 from tangentkit.core.memory import format_bytes, memory_budget
+from tangentkit.core.text import counted
 
 WRITING = 1e9
 """Bytes a second for a tile to be checked and written, assumed."""

@@ -16,7 +16,7 @@ from tangentkit.compute.identity import renamed
 from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.layout import GRAM, Layout, Tiling, look, make_layout
 from tangentkit.compute.probes import take_probe
-from tangentkit.compute.progress import Progress, counted, shown
+from tangentkit.compute.progress import Progress, shown
 from tangentkit.compute.sources import Source, identify_samples, range_digests, sources_of
 from tangentkit.compute.store import ANOTHER_FOLDER, PROBES, Store, create, expect, is_store, read_manifest
 from tangentkit.compute.stored import StoredOperator
@@ -25,6 +25,7 @@ from tangentkit.compute.work import Shelf, Side, Work
 from tangentkit.core.errors import BudgetError, DataError, InputError, briefly
 from tangentkit.core.files import as_path
 from tangentkit.core.memory import format_bytes, memory_budget
+from tangentkit.core.text import counted
 from tangentkit.linalg.matrices import DenseOperator
 from tangentkit.linalg.operator import Operator
 

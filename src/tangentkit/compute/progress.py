@@ -66,13 +66,3 @@ def shown(
     with Bars(*columns, console=console, transient=True) as bars:
         task = bars.add_task(stage, total=total, completed=done)
         yield lambda: bars.advance(task)
-
-
-def counted(number: int, noun: str) -> str:
-    """A number of things.
-
-    Example:
-        >>> counted(1, "tile"), counted(2_000, "tile")
-        ('1 tile', '2000 tiles')
-    """
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

@@ -1,4 +1,4 @@
-"""Text of strangers, made fit to be shown."""
+"""Text made fit to be shown: of strangers without controls, of counts without "1 tiles"."""
 
 import re
 
@@ -16,3 +16,13 @@ def visible(text: str) -> str:
         bell\x07, red \x1b[31m, half \ud800, α
     """
     return UNSEEN.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
+
+
+def counted(number: int, noun: str) -> str:
+    """A number of things.
+
+    Example:
+        >>> counted(1, "tile"), counted(2_000, "tile"), counted(10, "class")
+        ('1 tile', '2000 tiles', '10 classes')
+    """
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}{'es' if noun.endswith('s') else 's'}"

@@ -15,6 +15,7 @@ from torch import Tensor
 from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.core.fingerprints import fingerprint
 from tangentkit.core.seeds import Key
+from tangentkit.core.text import counted
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -58,8 +59,8 @@ class Data:
             kind = f"{str(self.inputs.dtype).removeprefix('torch.')} {tuple(self.inputs.shape[1:])}"
         else:
             kind = "sentences"
-        goal = f"{len(self.classes)} classes" if self.classes else "regression"
-        return f"Data({self.name}/{self.split}: {len(self)} samples, inputs {kind}, {goal})"
+        goal = counted(len(self.classes), "class") if self.classes else "regression"
+        return f"Data({self.name}/{self.split}: {counted(len(self), 'sample')}, inputs {kind}, {goal})"
 
     @cached_property
     def fingerprint(self) -> str:

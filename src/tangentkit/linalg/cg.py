@@ -8,6 +8,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
+from tangentkit.core.text import counted
 from tangentkit.linalg.checks import check_finite, rounding
 from tangentkit.linalg.matrices import in_memory
 from tangentkit.linalg.operator import Memory, Operator
@@ -58,9 +59,10 @@ class CG(Method):
         residual, taken = float(residuals.max()), int(steps.max())
         details = {"residuals": residuals, "converged": residuals <= rtol, "steps": steps}
         if residual <= rtol:
-            return Solution(X, True, residual, taken, f"converged in {taken} steps", details)
+            return Solution(X, True, residual, taken, f"converged in {counted(taken, 'step')}", details)
         cause = _cause(indefinite=bool(indefinite.any()), out_of_steps=taken >= self.max_steps)
-        message = f"not converged after {taken} steps (residual {residual:.1e}, wanted {rtol:.1e}): {cause}"
+        missed = f"residual {residual:.1e}, wanted {rtol:.1e}"
+        message = f"not converged after {counted(taken, 'step')} ({missed}): {cause}"
         return Solution(X, False, residual, taken, message, details)
 
 

@@ -13,6 +13,7 @@ from tangentkit.report.drawing import image as image
 from tangentkit.report.drawing import save as save
 from tangentkit.report.figure import Bars as Bars
 from tangentkit.report.figure import Boxes as Boxes
+from tangentkit.report.figure import Dots as Dots
 from tangentkit.report.figure import Figure as Figure
 from tangentkit.report.figure import Heatmap as Heatmap
 from tangentkit.report.figure import Histogram as Histogram

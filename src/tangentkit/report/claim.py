@@ -1,6 +1,7 @@
 """A claim, judged from several seeds: it holds, does not hold, or is not decided."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -11,6 +12,10 @@ from tangentkit.report.measured import Measured
 Verdict = Literal["holds", "does not hold", "not decided"]
 
 CONFIDENCE = 0.95
+FEW_SEEDS = 5
+"""Enough to see a spread."""
+MOST_SEEDS = 1000
+"""More than that is no advice."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +25,20 @@ class Interval:
     mean: float
     low: float
     high: float
+
+    @classmethod
+    def over(cls, values: Sequence[float]) -> "Interval":
+        """Student's 95 % interval of the mean over seeds, infinite with fewer than two.
+
+        Example:
+            >>> Interval.over([1.0])
+            Interval(mean=1.0, low=-inf, high=inf)
+        """
+        measured = Measured.over(values)
+        if math.isnan(measured.value) or measured.error is None:
+            return cls(measured.value, -math.inf, math.inf)
+        half = _student(len(values)) * measured.error
+        return cls(measured.value, measured.value - half, measured.value + half)
 
 
 @dataclass(frozen=True)
@@ -50,13 +69,7 @@ class Claim:
     @property
     def interval(self) -> Interval:
         """The mean over seeds and its 95 % interval, infinite with fewer than two seeds."""
-        measured = Measured.over(self.values)
-        if math.isnan(measured.value):
-            return Interval(math.nan, -math.inf, math.inf)
-        if measured.error is None:
-            return Interval(measured.value, -math.inf, math.inf)
-        half = float(stdtrit(len(self.values) - 1, (1 + CONFIDENCE) / 2)) * measured.error
-        return Interval(measured.value, measured.value - half, measured.value + half)
+        return Interval.over(self.values)
 
     @property
     def verdict(self) -> Verdict:
@@ -90,7 +103,49 @@ class Claim:
         )
 
     @property
+    def seeds_needed(self) -> int | None:
+        """How many seeds would decide it if mean and spread stayed as they are.
+
+        The least n, more than were run, with t(n) s / √n < |mean - bound|. One seed has no spread; five show it. None
+        for a claim that is decided, and where no n up to 1,000 would do.
+
+        Example:
+            >>> Claim("tau is at least 0.7", "tau", (0.6, 0.9, 0.8), low=0.7).seeds_needed
+            23
+        """
+        n = len(self.values)
+        if self.verdict != "not decided" or math.isnan(mean := self.interval.mean):
+            return None
+        if n < 2:
+            return FEW_SEEDS
+        spread = (Measured.over(self.values).error or 0.0) * math.sqrt(n)
+        distance = min(abs(mean - self.low), abs(mean - self.high))
+        more = range(n + 1, MOST_SEEDS + 1)
+        return next((k for k in more if _student(k) * spread < distance * math.sqrt(k)), None)
+
+    @property
+    def remedy(self) -> str:
+        """What would decide a claim that is not decided, in one sentence; nothing for others.
+
+        Example:
+            >>> Claim("tau is at least 0.7", "tau", (0.6, 0.9, 0.8), low=0.7).remedy
+            'about 23 seeds would decide it if mean and spread stay as they are'
+        """
+        if self.verdict != "not decided":
+            return ""
+        if len(self.values) < 2:
+            return f"one seed decides nothing: {FEW_SEEDS} seeds show the spread, and how many more it takes"
+        if self.seeds_needed is None:
+            return f"the mean is so near the bound that not even {MOST_SEEDS:,} seeds would decide it"
+        return f"about {self.seeds_needed} seeds would decide it if mean and spread stay as they are"
+
+    @property
     def _region(self) -> str:
         if math.isfinite(self.low) and math.isfinite(self.high):
             return f"between {self.low:g} and {self.high:g}"
         return f"above {self.low:g}" if math.isfinite(self.low) else f"below {self.high:g}"
+
+
+def _student(n: int) -> float:
+    """Half the width of the 95 % interval of a mean of n values, in standard errors."""
+    return float(stdtrit(n - 1, (1 + CONFIDENCE) / 2))

@@ -144,6 +144,43 @@ class Bars(_Plot):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
+class Dots(_Plot):
+    """The mean of each name with its 95 % interval, and the single runs as small dots, on an axis that fits them.
+
+    For values whose differences matter more than their distance from 0; an axis that leaves 0 out says so.
+    """
+
+    values: Mapping[str, Sequence[float]]
+    """Name -> one value for each seed."""
+    level: float | None = None
+    """A vertical line to compare with."""
+
+    def draw(self, ax: "Axes") -> None:
+        """Adds the figure to axes."""
+        from tangentkit.report.claim import Interval
+
+        ink = ax.xaxis.label.get_color()
+        for row, (runs, marker) in enumerate(
+            zip(self.values.values(), _cycled(MARKERS, len(self.values)), strict=True)
+        ):
+            interval = Interval.over(runs)
+            (mean,) = ax.plot(interval.mean, row, marker, markersize=7, zorder=3)
+            if len(runs) > 1:
+                ends = [interval.low, interval.high]
+                ax.plot(ends, [row, row], "|-", color=mean.get_color(), markersize=9, linewidth=2.4)
+            ax.plot(runs, [row + 0.28] * len(runs), "o", color=ink, markersize=3, alpha=0.6, linestyle="none")
+        if self.level is not None:
+            ax.axvline(self.level, color=ink, linewidth=1, linestyle="--")
+        self._label(ax)
+        left, right = ax.get_xlim()
+        if not left <= 0 <= right:
+            ax.set_xlabel(f"{words(self.x_label)}\n(axis from {left:.2g} to {right:.2g}, not from 0)".strip())
+        ax.set_yticks(range(len(self.values)), [short(name) for name in self.values])
+        ax.set_ylim(len(self.values) - 0.4, -0.6)
+        ax.grid(visible=False, axis="y")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Histogram(_Plot):
     """Distributions, each scaled to area 1."""
 

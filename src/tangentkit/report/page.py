@@ -1,11 +1,12 @@
 """One self-contained HTML page: claims, tables, figures, stand-ins, and how to run it again.
 
 The page loads nothing: its style is inline, its figures are data URIs in a light and a dark form, it needs no
-script, and its content policy forbids the network. All text is escaped.
+script, and its content policy forbids the network. All text is escaped. It links to the files beside it, for
+those who want the numbers.
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from tangentkit.core.text import visible
@@ -37,15 +38,31 @@ class Page:
     """The publication that asks the question."""
     question: str
     answer: str
+    terms: Mapping[str, str] = field(default_factory=dict)
+    """Abbreviation -> what it means."""
     claims: tuple[Claim, ...] = ()
     tables: Mapping[str, Table] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
     stand_ins: tuple[StandIn, ...] = ()
     command: str = ""
     """The command that gives these numbers again."""
+    command_with: Callable[[int], str] | None = None
+    """Number of seeds -> the command that runs so many."""
     settings: Table | None = None
     facts: Mapping[str, str] = field(default_factory=dict)
     """Seeds, data, versions, time, memory: what another run would need or compare."""
+    files: tuple[str, ...] = ()
+    """Files beside the page: tables/NAME.csv and figures/NAME.png of its tables and figures, and others."""
+
+    def files_of(self, kind: str, name: str) -> list[str]:
+        """The files of one of the "tables" or "figures"."""
+        return [file for file in self.files if file.rpartition(".")[0] == f"{kind}/{name}"]
+
+    @property
+    def other_files(self) -> list[str]:
+        """The files that belong to no table and no figure."""
+        shown = {*self.tables} | {*self.figures}
+        return [file for file in self.files if file.rpartition(".")[0].partition("/")[2] not in shown]
 
     def render(self) -> str:
         """The page as HTML."""

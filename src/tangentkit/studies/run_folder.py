@@ -57,12 +57,17 @@ FILE = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 
 
 def new_folder(study: Study, scale: str, *, root: Path = Path("runs")) -> Path:
-    """An empty folder that no run has used: runs/STUDY-SCALE-TIME."""
+    """An empty folder that no run has used: runs/STUDY-SCALE-TIME.
+
+    Raises:
+        InputError: it cannot be made.
+    """
     stem = f"{study.name}-{scale}-{datetime.now():%Y%m%d-%H%M%S}"
     for attempt in range(1, 1000):
         folder = root / (stem if attempt == 1 else f"{stem}-{attempt}")
         try:
-            folder.mkdir(parents=True)
+            with _making(folder):
+                folder.mkdir(parents=True)
         except FileExistsError:
             continue
         return folder
@@ -73,18 +78,34 @@ def claim_folder(folder: Path) -> Path:
     """The folder, made if it was not there; one that holds something is never written to.
 
     Raises:
-        InputError: it is a file or not empty.
+        InputError: it is a file, is not empty, or cannot be made.
     """
     folder = as_path(folder)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise InputError(
-            f"{folder} is not free",
-            expected="a new or an empty folder",
-            got="a folder with files" if folder.is_dir() else "a file",
-            hint="another --out, or none for a fresh folder below runs/",
-        )
-    folder.mkdir(parents=True, exist_ok=True)
+    with _making(folder):
+        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+            raise InputError(
+                f"{folder} is not free",
+                expected="a new or an empty folder",
+                got="a folder with files" if folder.is_dir() else "a file",
+                hint="another --out, or none for a fresh folder below runs/",
+            )
+        folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+@contextmanager
+def _making(folder: Path) -> Iterator[None]:
+    """What the system says of a folder, as an error of the one who named it; that it is there passes."""
+    try:
+        yield
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise InputError(
+            f"cannot make the folder {folder}",
+            got=error.strerror or error,
+            hint="an --out that this process may write to",
+        ) from error
 
 
 def execute(study: Study, config: Any, folder: Path, *, scale: str, progress: Progress = silent) -> Run:
@@ -103,7 +124,7 @@ def execute(study: Study, config: Any, folder: Path, *, scale: str, progress: Pr
         save_record(result, folder)
         sealed(*SOURCES)
         run = Run(study, scale, config, result, environment)
-        sealed(*write_report(run, folder, progress=progress))
+        sealed(*write_report(run, folder, SOURCES, progress=progress))
     return run
 
 
@@ -142,7 +163,7 @@ def rewrite_report(folder: Path, *, progress: Progress = silent) -> Run:
     run = _load(folder, known)
     remove_partial_files(folder)
     with _status(folder, {name: known["files"][name] for name in SOURCES}) as sealed:
-        sealed(*write_report(run, folder, progress=progress))
+        sealed(*write_report(run, folder, SOURCES, progress=progress))
     return run
 
 
@@ -214,6 +235,7 @@ def summary(run: Run, folder: Path) -> dict[str, Any]:
             "low": claim.interval.low,
             "high": claim.interval.high,
             "values": claim.values,
+            "seeds_needed": claim.seeds_needed,
         }
         for claim in run.result.claims()
     ]

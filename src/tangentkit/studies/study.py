@@ -1,6 +1,7 @@
 """What a study is: a card to list it by, and a module with `SCALES`, `Result` and `run`.
 
-    Config   a frozen dataclass of plain values, each with a docstring below it that says what it means
+    Config   a frozen dataclass of plain values, `seeds` among them, each with a docstring below it that says what it
+             means
     SCALES   {"quick": Config(...), "full": Config(...)}
     run      (config, progress) -> Result, pure: all randomness comes from the seeds of the config
     Result   a frozen dataclass of numbers and arrays that can be saved, loaded, tabulated and drawn
@@ -52,6 +53,10 @@ class StudyResult(Protocol):
 
     def answer(self) -> str:
         """What came out, in two or three sentences."""
+        ...
+
+    def terms(self) -> Mapping[str, str]:
+        """Abbreviation -> what it means, for the page to explain before it uses them."""
         ...
 
     def claims(self) -> "Sequence[Claim]":

@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from tangentkit.core.text import counted
 from tangentkit.report import (
     Bars,
     Claim,
     Column,
+    Dots,
     Figure,
     Heatmap,
     Images,
@@ -23,13 +25,31 @@ from tangentkit.studies.study import DataCard
 from tangentkit.surrogate.faithfulness import InvertibleMap, log_odds
 
 KERNELS = {
-    "trNTK": "trace of the tangent kernel, cosine",
-    "trNTK0": "the same, not normalized",
-    "Em": "embedding kernel (all layers), cosine",
-    "CK": "conjugate kernel (last hidden layer), cosine",
-    "pixels": "inner product of images, cosine",
+    "trNTK": "trace of the NTK over the outputs, as a cosine: k(x, y) / √(k(x, x) k(y, y))",
+    "trNTK0": "the same, not normalized to a cosine",
+    "Em": "embedding kernel, as a cosine: inner product of the activations of all layers",
+    "CK": "conjugate kernel, as a cosine: inner product of the activations of the last hidden layer",
+    "pixels": "inner product of the images themselves, as a cosine",
 }
 """The kernels that are compared, and what they are."""
+
+PROJECTIONS = {
+    "proj-trNTK": "trNTK from random projections of the gradients",
+    "proj-pNTK": "the same of the sum of the outputs (pseudo-NTK)",
+}
+"""Kernels that are published and not computed here."""
+
+TERMS = {
+    "kGLM": "kernel generalized linear model: here softmax regression on a kernel, the surrogate of the network",
+    "NTK": "neural tangent kernel: the inner product of the gradients of a network's outputs by its weights",
+    **KERNELS,
+    **PROJECTIONS,
+    "tau": "Kendall's rank correlation between network and surrogate, of the probabilities they give to the true "
+    "class of each test point: 1 is the same order, 0 is no relation",
+    "TAD": "test accuracy difference: accuracy of the surrogate minus that of the network, in percentage points",
+    "R²": "share of the variance of the network's log-odds that the surrogate's explain, by a fitted increasing map",
+}
+"""Abbreviations of the report."""
 
 SMALL_DIFFERENCE = 2.0
 """Percentage points of accuracy that we call small; the source gives no number."""
@@ -95,7 +115,7 @@ class Examples(Record):
     gram_classes: dict[str, int]
     """Class -> number of rows of `gram`."""
     images: np.ndarray
-    """(q, 1 + 5, ...) a test image of each class and its five most similar training images."""
+    """(q, 1 + 5, ...) a test image of each of the first classes and its five most similar training images."""
     labels: tuple[tuple[str, ...], ...]
     """Their classes."""
 
@@ -123,12 +143,16 @@ class Result(Record):
         """What came out, in two or three sentences."""
         trace, runs = self.scores["trNTK"], len(self.seeds)
         return (
-            f"Over {runs} {'seeds' if runs > 1 else 'seed'} the network is right on "
-            f"{Measured.over(self.accuracy):.1f} % of the test points. Its trNTK surrogate ranks their "
-            f"probabilities with Kendall tau {Measured.over(trace.tau):.3f}, differs from it by "
+            f"Over {counted(runs, 'seed')} the network is right on {Measured.over(self.accuracy):.1f} % of the test "
+            "points. Its surrogate on the normalized trace of its neural tangent kernel (trNTK) ranks their "
+            f"probabilities with Kendall's tau (rank correlation) {Measured.over(trace.tau):.3f}, differs from it by "
             f"{Measured.over(trace.difference):+z.2f} points of accuracy, and names the same class on "
             f"{Measured.over(trace.agreement):.1f} % of the points (mean ± standard error)."
         )
+
+    def terms(self) -> dict[str, str]:
+        """Abbreviation -> what it means."""
+        return TERMS
 
     def claims(self) -> tuple[Claim, ...]:
         """The published claims, judged over the seeds."""
@@ -170,7 +194,7 @@ class Result(Record):
         """File name -> table; published numbers stand beside ours."""
         trace = self.scores["trNTK"]
         ours = (
-            f"this run: {self.model} ({self.data[0].name}, {self.classes} classes)",
+            f"this run: {self.model} ({self.data[0].name}, {counted(self.classes, 'class')})",
             len(self.seeds),
             Measured.over(self.accuracy),
             Measured.over(trace.difference),
@@ -201,11 +225,9 @@ class Result(Record):
                 Column("same class %: ours", ".1f"),
             ),
             tuple(self._kernel_row(name) for name in {**KERNELS, **TABLE_2}),
-            note="; ".join(f"{name}: {meaning}" for name, meaning in KERNELS.items())
-            + ". R² of the network's log-odds from the surrogate's after a fitted increasing map. The "
-            "published projections are not computed here; the pixel kernel is our own baseline. "
-            f"Points whose probability is exactly 0 or 1 count for no tau: {sum(self.removed)} "
-            f"of {self.test * len(self.seeds):,}.",
+            note="The kernels are explained under Terms. The published projections (proj-) are not computed here; "
+            "the pixel kernel is our own baseline. Points whose probability is exactly 0 or 1 count for no tau: "
+            f"{sum(self.removed)} of {self.test * len(self.seeds):,}.",
             ours=tuple(range(len(KERNELS))),
         )
         return {"networks": models, "kernels": kernels}
@@ -218,21 +240,24 @@ class Result(Record):
         groups = {"network right": shown.correct, "network wrong": ~shown.correct}
         first = f"seed {self.seeds[0]}"
         trace = self.scores["trNTK"]
-        neighbors = shown.images.shape[1] - 1
+        rows, neighbors = len(shown.images), shown.images.shape[1] - 1
+        which = "each class" if rows == self.classes else f"each of {rows} of the {self.classes} classes"
         return {
-            "tau": Bars(
+            "tau": Dots(
                 title="Which kernel repeats the network?",
-                caption="Kendall tau between network and surrogate, one bar for each kernel: mean over seeds "
-                "with its standard error; dots are single seeds. The dashed line is the claimed 0.7.",
+                caption=f"tau of each kernel: mean over {counted(len(self.seeds), 'seed')} with its 95 % interval, "
+                "and below it the single seeds as small dots. The dashed line is the claimed 0.7. The axis shows "
+                "only the range of the values. Kernels share their seeds: the claims judge differences seed by seed.",
                 values={name: scores.tau for name, scores in self.scores.items()},
                 level=0.7,
-                x_label="Kendall tau (1: same order)",
-                size=(4.8, 2.6),
+                x_label="tau (1: same order)",
+                size=(4.8, 3.0),
             ),
             "accuracy": Bars(
                 title="Does the surrogate lose accuracy?",
-                caption="Accuracy of the surrogate minus that of the network on the same test points. Left of "
-                "0 the surrogate is worse.",
+                caption="TAD of each kernel: accuracy of the surrogate minus that of the network on the same test "
+                "points, mean over seeds with its standard error; dots are single seeds. Left of 0 the surrogate is "
+                "worse.",
                 values={name: scores.difference for name, scores in self.scores.items()},
                 level=0.0,
                 x_label="TAD in percentage points",
@@ -260,7 +285,7 @@ class Result(Record):
             ),
             "neighbors": Images(
                 title="Which training images speak for a test image?",
-                caption=f"The first test image of each class and the {neighbors} training images with the "
+                caption=f"The first test image of {which} and the {neighbors} training images with the "
                 f"largest trNTK to it, most similar first, {first}; their true classes below.",
                 images=shown.images,
                 labels=shown.labels,
@@ -277,13 +302,14 @@ class Result(Record):
                 "data",
                 "CIFAR-10 (ResNets, MobileNet), two classes of MNIST, CIFAR-10 or Fashion-MNIST, CoLA (BERT)",
                 f"{train.name}: {self.train:,} training and {self.test:,} test images for each seed, "
-                f"{self.classes} classes",
+                f"{counted(self.classes, 'class')}",
                 "comes with the library, so that the study runs without a download",
             ),
             StandIn(
                 "network",
                 "100 small MLPs and CNNs; ResNet18, ResNet34 and MobileNetV2 once; BERT-base four times",
-                f"{self.model}, {self.parameters:,} parameters, trained here for each of {len(self.seeds)} seeds",
+                f"{self.model}, {self.parameters:,} parameters, trained here once for each seed: "
+                f"{len(self.seeds)} in all",
                 "small enough to be trained and taken apart on two cores",
             ),
             StandIn(

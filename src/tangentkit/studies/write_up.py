@@ -1,6 +1,8 @@
 """A run as tables, figures and one page, written into its folder."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +10,7 @@ from tangentkit.core.files import write_whole
 from tangentkit.core.memory import format_bytes
 from tangentkit.report import Page, Table, image
 from tangentkit.studies.environment import Environment
-from tangentkit.studies.settings import field_docs, written
+from tangentkit.studies.settings import command_line, field_docs, written
 from tangentkit.studies.study import DataCard, Progress, Study, StudyResult, silent
 
 REPORT = "report.html"
@@ -24,9 +26,24 @@ class Run:
     result: StudyResult
     environment: Environment
 
+    def command_with(self, seeds: int) -> str:
+        """The command of this run with so many seeds: its own first, then the smallest that it has not."""
+        own = tuple(self.config.seeds)
+        more = islice((seed for seed in count() if seed not in own), max(0, seeds - len(own)))
+        return command_line(self.study, self.scale, replace(self.config, seeds=(*own, *more)))
 
-def write_report(run: Run, folder: Path, *, progress: Progress = silent) -> list[str]:
-    """Writes tables/*.csv, figures/*.png and *.svg, and report.html; returns their names."""
+
+def write_report(
+    run: Run, folder: Path, sources: Sequence[str] = (), *, progress: Progress = silent
+) -> list[str]:
+    """Writes tables/*.csv, figures/*.png and *.svg, and report.html; returns their names.
+
+    Args:
+        run: what to write about.
+        folder: of the run.
+        sources: names of its other files, for the page to link to.
+        progress: how far it is.
+    """
     names: list[str] = []
 
     def write(name: str, content: bytes) -> None:
@@ -42,13 +59,13 @@ def write_report(run: Run, folder: Path, *, progress: Progress = silent) -> list
         for suffix in ("png", "svg"):
             write(f"figures/{name}.{suffix}", image(figure, format=suffix))
     progress("report", len(figures), len(figures) + 1)
-    write(REPORT, page(run).render().encode())
+    write(REPORT, page(run, files=(*names, *sources)).render().encode())
     progress("report", len(figures) + 1, len(figures) + 1)
     return names
 
 
-def page(run: Run) -> Page:
-    """The page of a run."""
+def page(run: Run, *, files: Sequence[str] = ()) -> Page:
+    """The page of a run, with links to files of its folder."""
     result, config = run.result, run.config
     docs = field_docs(type(config))
     settings = Table(
@@ -61,11 +78,14 @@ def page(run: Run) -> Page:
         source=run.study.source,
         question=run.study.question,
         answer=result.answer(),
+        terms=result.terms(),
         claims=tuple(result.claims()),
         tables=result.tables(),
         figures=result.figures(),
         stand_ins=tuple(result.stand_ins()),
         command=run.environment.command,
+        command_with=run.command_with,
+        files=tuple(files),
         settings=settings,
         facts={
             "seeds": ", ".join(map(str, result.seeds)),
