@@ -31,4 +31,7 @@ def repeats(x: Float[Tensor, "n ..."], y: Float[Tensor, "m ..."]) -> list[tuple[
 
 
 def _digests(x: Tensor) -> list[bytes]:
-    return [hashlib.blake2b(row.numpy().tobytes(), digest_size=16).digest() for row in x.detach().cpu().contiguous()]
+    return [
+        hashlib.blake2b(row.numpy().tobytes(), digest_size=16).digest()
+        for row in x.detach().cpu().contiguous()
+    ]
