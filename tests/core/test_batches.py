@@ -109,7 +109,6 @@ def test_of_labeled_data_the_inputs_are_the_batch():
             "a packed sequence has no axis of samples: expected padded.*lengths - 1",
         ),
     ],
-    ids=str,
 )
 def test_what_is_no_batch_is_told_how_to_become_one(data, message):
     with pytest.raises(InputError, match=message):
