@@ -5,6 +5,7 @@ import torch
 
 from cases import CASES, gap
 from tangentkit import gram
+from tangentkit.compute.probes import SAMPLES
 from tangentkit.core.batches import batch_size, take
 from tangentkit.empirical import engine
 from tangentkit.empirical.batching import Batching
@@ -64,7 +65,7 @@ def test_a_row_goes_through_the_model_once(passes):
 def test_pieces_of_a_kernel_go_through_the_model_once_a_row(passes, monkeypatch):
     """Three pieces: three on the diagonal, and three right sides below it."""
     kernel, (x, _) = CASES["mlp"].kernel(), CASES["mlp"].batches()
-    x = torch.cat([x] * 3)
+    x = torch.cat([x, 2 * x, -x])  # repeated samples would prove nothing of their order
     whole = kernel(x)
     passes.clear()
     in_pieces_of(-(-len(x) // 3), monkeypatch)
@@ -84,15 +85,15 @@ def test_groups_of_directions_are_not_kept(passes, monkeypatch):
 
 def test_a_stored_matrix_takes_its_rows_from_left_to_right(passes, tmp_path):
     kernel, (x, _) = CASES["mlp"].kernel(), CASES["mlp"].batches()
-    x = torch.cat([x] * 3)
+    x = torch.cat([x, 2 * x, -x])  # repeated samples would prove nothing of their order
     whole, outputs = kernel(x), whole_outputs(kernel, x)
     passes.clear()
     size = -(-len(x) // 3)
     found = gram(kernel, x, store=tmp_path / "k.zarr", tile=size)
     assert gap(found.dense(), whole) <= 1e-12
-    # Three on the diagonal, three right sides; what is smaller only tells the form of the matrix.
+    # Three on the diagonal, three right sides; others tell the form of the matrix, or are probes of the store.
     assert passes.count(size) == 6 * outputs
-    assert max(passes) == size
+    assert set(passes) <= {1, size, SAMPLES // 2, SAMPLES}
 
 
 def whole_outputs(kernel, x):
