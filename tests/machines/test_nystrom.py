@@ -150,5 +150,5 @@ def test_refusals():
         NystromRegression(lambda x, y: torch.einsum("ij,ab->iajb", rbf(x, y), torch.eye(2).double())).fit(
             x, y
         )
-    with pytest.warns(ConvergenceWarning, match="not converged after 1 steps"):
+    with pytest.warns(ConvergenceWarning, match="not converged after 1 step"):
         NystromRegression(rbf, ridge=1e-8, solver="falkon", max_steps=1, landmarks=15).fit(x, y)

@@ -213,7 +213,7 @@ def prove(recording: Recording, batch: Batch, wanted: set[str]) -> tuple[frozens
         side = Side(recording, recording.backward(direction, layers), {})
         for name, layer in [(name, one) for one in layers for name in wanted.intersection(one.names)]:
             try:
-                found = _weighted_sum(side, layer, name, weights[:, 0])
+                found = _weighted_sum(side, layer, name, weights[:, 0]).detach()
             except Exception as error:
                 wrong[name] = f"its rule raised {type(error).__name__}: {error}"
                 continue

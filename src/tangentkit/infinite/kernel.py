@@ -148,7 +148,7 @@ class InfiniteKernel(Kernel):
         Example:
             >>> model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))
             >>> print(InfiniteKernel(model).plan(torch.ones(100, 3)))
-            100 x 100 entries, 5050 pairs of samples, 40 kB
+            100 x 100 entries, 5050 pairs of samples, 40.0 kB
             one covariance for each pair of samples and each layer
             about ... s
         """
