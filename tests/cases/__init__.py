@@ -13,4 +13,5 @@ from cases.oracle import TOLERANCE as TOLERANCE
 from cases.oracle import expected as expected
 from cases.oracle import gap as gap
 from cases.oracle import jacobians as jacobians
+from cases.oracle import kernel_of as kernel_of
 from cases.oracle import kernel_of_jacobians as kernel_of_jacobians

@@ -1,4 +1,4 @@
-"""What `reference` says of a case, and how far from it a result may be."""
+"""The kernel of a case, what `reference` says of it, and how far from it a result may be."""
 
 import math
 import warnings
@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cases.catalog import CASES
 from tangentkit import reference
+from tangentkit.empirical import TangentKernel
 
 
 @cache
@@ -19,6 +20,16 @@ def jacobians(name: str) -> tuple[Tensor, Tensor]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return tuple(reference.jacobian(model, batch, **case.keywords) for batch in (x, y))  # pyright: ignore
+
+
+def kernel_of(name: str, outputs: str | int = "trace", dtype: torch.dtype = torch.float64) -> TangentKernel:
+    """The tangent kernel of a case, one for all laws: what it has learned of the model serves them all."""
+    return _kernel(name, outputs, dtype)
+
+
+@cache
+def _kernel(name: str, outputs: str | int, dtype: torch.dtype) -> TangentKernel:
+    return CASES[name].kernel(outputs, dtype)
 
 
 def expected(name: str, outputs: str | int | Tensor, *, symmetric: bool) -> Tensor:

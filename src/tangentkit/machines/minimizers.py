@@ -18,6 +18,7 @@ from torch import Tensor
 
 from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
+from tangentkit.core.text import counted
 from tangentkit.linalg.operator import Memory
 from tangentkit.machines import newton
 from tangentkit.machines.grams import Gram, HeldGram
@@ -176,7 +177,8 @@ class LBFGS(Minimizer):
         found = minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
         largest = float(np.abs(found.jac).max())
         converged = largest <= self.tol
-        message = f"{'converged' if converged else 'stopped'} after {found.nit} steps, gradient {largest:.1e}"
+        taken = counted(found.nit, "step")
+        message = f"{'converged' if converged else 'stopped'} after {taken}, gradient {largest:.1e}"
         if not converged:
             message += f" (wanted {self.tol:.1e}); try a larger ridge, more max_steps, or a normalized kernel"
         return Fitted(*split(found.x), int(found.nit), converged, message, losses)
@@ -227,7 +229,11 @@ class SGD(Minimizer):
         steps = int(machine.n_iter_)
         converged = steps < self.max_epochs
         return Fitted(
-            A, b, steps, converged, f"{'converged' if converged else 'stopped'} after {steps} epochs"
+            A,
+            b,
+            steps,
+            converged,
+            f"{'converged' if converged else 'stopped'} after {counted(steps, 'epoch')}",
         )
 
 
@@ -253,7 +259,7 @@ class Adam(Minimizer):
             optimizer.step()
         value, dA, db = objective.gradient(A, b)
         largest = float(torch.cat([dA.flatten(), db]).abs().max())
-        message = f"{self.steps} steps of Adam, gradient {largest:.1e}"
+        message = f"{counted(self.steps, 'step')} of Adam, gradient {largest:.1e}"
         return Fitted(A, b, self.steps, largest <= self.tol, message, [*losses, float(value)])
 
 

@@ -21,6 +21,7 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from tangentkit.core.text import counted
 from tangentkit.machines.spaces import Inverse, Space
 
 STALE = 8.0
@@ -167,18 +168,19 @@ def minimize(likelihood: Likelihood, *, goal: Goal, max_steps: int) -> Minimum:
 def _verdict(
     likelihood: Likelihood, z: Tensor, *, done: bool, stuck: bool, taken: int, slope: float, gap: float
 ) -> tuple[bool, str]:
+    steps = counted(taken, "step")
     if likelihood.ridge == 0 and likelihood.separates(z):
         return (
             False,
-            f"the data are separable and ridge is 0: the optimum is at infinity; stopped after {taken} steps",
+            f"the data are separable and ridge is 0: the optimum is at infinity; stopped after {steps}",
         )
     if done:
-        return True, f"converged in {taken} steps, relative gradient {slope:.1e}"
+        return True, f"converged in {steps}, relative gradient {slope:.1e}"
     if stuck:
         return False, f"no step lowers the objective any more (relative gradient {slope:.1e}): rounding"
     return (
         False,
-        f"stopped after {taken} steps, about {gap:.1e} above the minimum, relative gradient {slope:.1e}; "
+        f"stopped after {steps}, about {gap:.1e} above the minimum, relative gradient {slope:.1e}; "
         "try more, or more ridge",
     )
 
