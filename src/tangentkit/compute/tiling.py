@@ -85,7 +85,7 @@ def fitting(kernel: Kernel, found: Tried, most: int, sizes: Mapping[str, int]) -
 
     The time of the last trial grows as the kernel says that its work does. The largest tiles are halved as long as
     they take longer, and the whole matrix, whose time goes as t(s) / s², no more than `OVERHEAD` times what it takes
-    with the largest (`MORE_OVERHEAD` where tiles are `LONG`); and no further than to `RANGES` rows or columns of them.
+    with the largest (`MORE_OVERHEAD` where tiles are `LONG`); and no further than to `RANGES` rows or columns.
     """
     last, batch = found.tiles[found.side], found.trial.batches[0]
 
