@@ -15,7 +15,7 @@ from tangentkit.compute import Kernel, engines, gram, gram_cost, open_gram
 from tangentkit.compute.layout import look
 from tangentkit.compute.sources import as_source
 from tangentkit.compute.store import read_manifest
-from tangentkit.compute.tiling import OVERHEAD, RANGES, SECONDS, measured_tiling
+from tangentkit.compute.tiling import LONG, MORE_OVERHEAD, OVERHEAD, RANGES, SECONDS, measured_tiling
 from tangentkit.core.errors import DataError
 
 CLOCK = [0.0]
@@ -83,6 +83,15 @@ def test_there_are_never_more_files_than_a_file_system_bears():
     form = look(kernel, {"x": source})
     assert measured_tiling(kernel, source, form, {"x": 300}).side <= 2
     assert 60 <= measured_tiling(kernel, source, form, {"x": 60 * RANGES}).side <= 120
+
+
+def test_tiles_of_minutes_are_avoided_at_a_higher_price(tmp_path):
+    kernel = Slow(each=0.5, pair=5e-3)
+    gram(kernel, samples(300), store=tmp_path / "k")
+    tile = open_gram(tmp_path / "k").tile_side()
+    price = kernel.seconds(tile, tile) / tile**2 / (kernel.seconds(300, 300) / 300**2)
+    assert kernel.seconds(tile, tile) <= LONG
+    assert OVERHEAD < price <= MORE_OVERHEAD
 
 
 @pytest.mark.parametrize("pair", [0.0, 1e-4, 1e-3])

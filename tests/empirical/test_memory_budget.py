@@ -41,7 +41,7 @@ def working_memory(kind: str, memory: str | None, n: int) -> float:
 
 
 @pytest.mark.parametrize(
-    ("kind", "n", "budget"), [("trace", 2000, 256), ("full", 700, 128), ("embedding", 2000, 16)]
+    ("kind", "n", "budget"), [("trace", 900, 128), ("full", 400, 64), ("embedding", 1000, 16)]
 )
 def test_a_run_stays_within_its_budget(kind, n, budget):
     assert working_memory(kind, f"{budget}MB", n) <= budget * 1e6

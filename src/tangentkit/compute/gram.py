@@ -60,8 +60,8 @@ def gram(
         engine: `Serial()` by default, `Threads(n)` or `Dask(...)`.
         tile: samples along the side of a tile. By default that of the store; for a new one, small tiles are timed,
             and the side is such that a tile takes about five seconds, but not so small that the whole takes more
-            than 1.5 times as long as with the largest tiles: 2048 rows, less where memory is short. Or
-            `gram_cost(...).tiling`.
+            than 1.5 times as long (3 times, where a tile would take over a minute) as with the largest tiles: 2048
+            rows, less where memory is short. Or `gram_cost(...).tiling`.
         progress: whether to show a bar on a terminal; or a function (stage, done, total).
         repair: whether damaged tiles are computed again; without it they are an error.
 

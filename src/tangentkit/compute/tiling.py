@@ -18,6 +18,8 @@ SECONDS = 5.0
 OVERHEAD = 1.5
 """How many times as long as with the largest tiles the whole matrix may take. With smaller ones a sample stands on
 the right of more of them, and goes through the model each time."""
+LONG, MORE_OVERHEAD = 60.0, 3.0
+"""Seconds of a tile that are too many to lose, and how many times as long the whole may take to avoid such tiles."""
 
 RANGES = 1024
 """Rows and columns of tiles, at most: half a million files of a symmetric matrix are enough for any file system."""
@@ -83,7 +85,7 @@ def fitting(kernel: Kernel, found: Tried, most: int, sizes: Mapping[str, int]) -
 
     The time of the last trial grows as the kernel says that its work does. The largest tiles are halved as long as
     they take longer, and the whole matrix, whose time goes as t(s) / s², no more than `OVERHEAD` times what it takes
-    with the largest; and no further than to `RANGES` rows or columns of them.
+    with the largest (`MORE_OVERHEAD` where tiles are `LONG`); and no further than to `RANGES` rows or columns.
     """
     last, batch = found.tiles[found.side], found.trial.batches[0]
 
@@ -92,10 +94,10 @@ def fitting(kernel: Kernel, found: Tried, most: int, sizes: Mapping[str, int]) -
             return last / kernel.growth(batch, side, found.side)
         return last * kernel.growth(batch, found.side, side)
 
-    side, longest = most, OVERHEAD * seconds(most) / most**2
+    side, least = most, seconds(most) / most**2
     while side > 1 and seconds(side) > SECONDS:
-        half = math.ceil(side / 2)
-        if seconds(half) / half**2 > longest or half * RANGES < max(sizes.values()):
+        half, bound = math.ceil(side / 2), MORE_OVERHEAD if seconds(side) > LONG else OVERHEAD
+        if seconds(half) / half**2 > bound * least or half * RANGES < max(sizes.values()):
             break
         side = half
     pieces = min(side, math.ceil(found.part * side / SECONDS) or 1)
