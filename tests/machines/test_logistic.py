@@ -89,7 +89,7 @@ def test_separable_data_have_no_optimum_and_it_says_so(classes):
 
 def test_the_limit_of_steps_is_reported():
     x, y, _ = problem(classes=2)
-    with pytest.warns(ConvergenceWarning, match="stopped after 1 steps"):
+    with pytest.warns(ConvergenceWarning, match="stopped after 1 step,"):
         machine = KernelLogistic(linear, ridge=1e-3, max_iter=1).fit(x, y)
     assert (machine.converged_, machine.n_iter_) == (False, 1)
 

@@ -10,7 +10,7 @@ from sklearn.base import ClassifierMixin
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
-from tangentkit.linalg import FactorOperator, Operator, check_finite, symmetrized
+from tangentkit.linalg import FactorOperator, Operator, check_finite, check_symmetric
 from tangentkit.linalg.operator import Memory
 from tangentkit.machines.grams import FactoredGram, Gram, HeldGram
 from tangentkit.machines.labels import label_weights, read_labels, winning
@@ -99,7 +99,8 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
                 return FactoredGram(in_working_precision(features))
             # The features are there already: better their inner products than another pass over the network.
             return HeldGram(FactorOperator(in_working_precision(features)).dense(self.memory))
-        K: Operator = symmetrized(self._source.gram(X, memory=self.memory))
+        K: Operator = self._source.gram(X, memory=self.memory)
+        check_symmetric(K)  # and no symmetrized copy: a matrix may be as large as memory allows
         self._check_rows(K.shape[0], n)
         return HeldGram(K.dense(self.memory))
 

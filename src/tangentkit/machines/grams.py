@@ -7,6 +7,7 @@ since logits K A with the ridge ‖A‖² are, by A = K α, logits K² α with t
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -85,9 +86,14 @@ class Gram(ABC):
 
 @dataclass(frozen=True)
 class HeldGram(Gram):
-    """A matrix."""
+    """A matrix; where rounding left it unsymmetric, it stands for (K + Kᵀ) / 2, of which no copy is made."""
 
     K: Float[Tensor, "m m"]
+
+    @cached_property
+    def is_exact(self) -> bool:
+        """Whether K is symmetric to the last bit."""
+        return torch.equal(self.K, self.K.T)
 
     @property
     def rows(self) -> int:
@@ -96,9 +102,9 @@ class HeldGram(Gram):
 
     def times(self, V: Float[Tensor, "m q"]) -> Float[Tensor, "m q"]:
         """K V, some rows after the others where K is in another precision."""
-        if self.K.dtype == V.dtype:
-            return times(self.K, V)
-        return torch.cat([times(self.K[rows].to(V), V) for rows in spans(len(self.K), ROWS)])
+        if self.is_exact:
+            return _times(self.K, V)
+        return (_times(self.K, V) + _times(self.K.T, V)) / 2
 
     @property
     def kind(self) -> Tensor:
@@ -132,7 +138,8 @@ class HeldGram(Gram):
                 U * values.abs().sqrt(), roots, intercept=False
             ), lambda a: U @ (a / values.abs().sqrt()[:, None])
         H = torch.empty_like(self.K, dtype=roots.dtype, memory_format=torch.contiguous_format)
-        return SampleSpace(H.copy_(self.K), roots, intercept=False), lambda alpha: alpha
+        H.copy_(self.K).add_(self.K.T).div_(2)
+        return SampleSpace(H, roots, intercept=False), lambda alpha: alpha
 
     def squared_space(
         self, roots: Float[Tensor, " n"], *, scale: float, ridge: float, intercept: bool, memory: Memory
@@ -234,6 +241,12 @@ class FactoredGram(Gram):
         Q, R = torch.linalg.qr(self.features)
         space = FeatureSpace((self.features @ R.T).div_(scale), roots, intercept=intercept)
         return space, lambda a: times(Q, a)
+
+
+def _times(K: Float[Tensor, "m m"], V: Float[Tensor, "m q"]) -> Float[Tensor, "m q"]:
+    if K.dtype == V.dtype:
+        return times(K, V)
+    return torch.cat([times(K[rows].to(V), V) for rows in spans(len(K), ROWS)])
 
 
 def _check_budget(numbers: int, like: Tensor, memory: Memory) -> None:
