@@ -11,7 +11,7 @@ from torch import nn
 
 import tangentkit as tk
 from benchmarks.tangent.workloads import mlp
-from tangentkit.core import pages
+from tangentkit.core import buffer_pool
 
 
 def _tokens(positions: int) -> tuple[nn.Module, torch.Tensor]:
@@ -64,7 +64,7 @@ def _peak(kernel: tk.TangentKernel, x: torch.Tensor) -> float:
     """Most bytes of tensors alive at once during a call, by torch's own account of allocations."""
     # That account does not see what numpy allocates: for this call all tensors are torch's.
     with (
-        patch.object(pages, "LARGE", float("inf")),
+        patch.object(buffer_pool, "LARGE", float("inf")),
         torch.profiler.profile(
             activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
         ) as profile,

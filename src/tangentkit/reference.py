@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from tangentkit.core.batches import Batch, as_batch, batch_size, take
-from tangentkit.core.functions import Forward, snapshot
-from tangentkit.core.hooks import refuse_hooked_parameters
-from tangentkit.core.parameters import Selection
+from tangentkit.core.model.functions import Forward, snapshot
+from tangentkit.core.model.hooks import refuse_hooked_parameters
+from tangentkit.core.model.parameters import Selection
 
 
 def jacobian(

@@ -11,8 +11,8 @@ from torch.utils import _pytree as pytree
 
 from cases.draws import Draw
 from tangentkit.core.batches import Batch, take
-from tangentkit.core.functions import Forward
-from tangentkit.core.parameters import Selection
+from tangentkit.core.model.functions import Forward
+from tangentkit.core.model.parameters import Selection
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import TangentKernel
 

@@ -17,7 +17,7 @@ CLOCK = [0.0]
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch):
     clock = SimpleNamespace(perf_counter=lambda: CLOCK[0], process_time=lambda: CLOCK[0])
-    monkeypatch.setattr("tangentkit.compute.trials.time", clock)
+    monkeypatch.setattr("tangentkit.compute.cost.trials.time", clock)
 
 
 def work(seconds: float) -> None:

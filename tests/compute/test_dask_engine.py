@@ -245,7 +245,7 @@ def test_the_file_of_a_scheduler_may_come_later(client, tmp_path, monkeypatch):
     writer.start()
     assert list(Dask(str(file)).map(abs, [-1])) == [1]
     writer.join()
-    monkeypatch.setattr("tangentkit.compute.engines.WAIT", 0.2)
+    monkeypatch.setattr("tangentkit.compute.engines.dask.WAIT", 0.2)
     with pytest.raises(EngineError, match=r"never.json: expected an address.*no such file in 0.2 s"):
         list(Dask(str(tmp_path / "never.json")).map(abs, [-1]))
 
@@ -279,8 +279,8 @@ def test_items_of_a_group_stay_with_one_worker(client):
 
 @pytest.mark.parametrize("count", [0, 1, 5, 6, 7, 8, 50])
 def test_more_items_than_the_scheduler_gets_at_once(client, monkeypatch, count):
-    monkeypatch.setattr("tangentkit.compute.dask_work.AHEAD", 6)
-    monkeypatch.setattr("tangentkit.compute.dask_work.REFILL", 4)
+    monkeypatch.setattr("tangentkit.compute.engines.dask_session.AHEAD", 6)
+    monkeypatch.setattr("tangentkit.compute.engines.dask_session.REFILL", 4)
     assert sorted(Dask(client).map(lambda item: item + 1, range(count))) == list(range(1, count + 1))
 
 

@@ -14,7 +14,7 @@ from tangentkit.cli import main
 from tangentkit.cli.gram import ProgressLines, parse_engine
 from tangentkit.compute import open_gram
 from tangentkit.compute.engines import Dask, Serial, Threads
-from tangentkit.compute.locks import Owner
+from tangentkit.compute.store.locks import Owner
 from tangentkit.core.errors import InputError
 
 WORDS = ("gram", "--model", "mlp", "--width", "8", "--data", "digits", "--samples", "30", "--tile", "8")

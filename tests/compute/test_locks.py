@@ -13,7 +13,7 @@ import torch
 
 from compute.toy_kernels import Gaussian
 from tangentkit.compute import break_lock, gram, open_gram
-from tangentkit.compute.locks import Owner, writing
+from tangentkit.compute.store.locks import Owner, writing
 from tangentkit.core.errors import DataError
 
 
@@ -108,7 +108,7 @@ def test_the_lock_of_whom_nothing_is_known_stands_until_it_is_broken(folder, me,
 
 def test_machines_without_a_number_are_not_taken_for_each_other(folder, me, monkeypatch):
     monkeypatch.setattr(
-        "tangentkit.compute.locks._line", lambda path: "" if "machine" in path else "this start"
+        "tangentkit.compute.store.locks._line", lambda path: "" if "machine" in path else "this start"
     )
     lock(folder, replace(me, machine="", boot="another start, or another machine", pid=1))
     with pytest.raises(DataError, match="being written"):

@@ -10,9 +10,9 @@ import torch
 
 from compute.toy_kernels import Gaussian, Linear
 from tangentkit.compute import gram, gram_cost, open_gram
-from tangentkit.compute.manifest import DEPTH, TILES
+from tangentkit.compute.store.manifest import DEPTH, TILES
 from tangentkit.core.errors import DataError
-from tangentkit.core.seals import seal, unseal
+from tangentkit.core.files.seals import seal, unseal
 
 KERNEL = Linear() + Gaussian()
 X = torch.randn(7, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))

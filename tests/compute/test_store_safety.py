@@ -155,7 +155,7 @@ def test_a_store_without_its_manifest_is_left_alone(store):
 
 
 def test_a_store_of_another_format_is_refused(store, monkeypatch):
-    monkeypatch.setattr("tangentkit.compute.store.FORMAT", 99)
+    monkeypatch.setattr("tangentkit.compute.store.store.FORMAT", 99)
     for attempt in (lambda: again(store), lambda: open_gram(store)):
         with pytest.raises(
             DataError, match="of another format than this version of tangentkit reads: expected 99, got 3"

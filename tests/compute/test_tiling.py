@@ -12,10 +12,10 @@ import tangentkit as tk
 from compute.toy_kernels import Linear
 from tangentkit.cli import main
 from tangentkit.compute import Kernel, engines, gram, gram_cost, open_gram
-from tangentkit.compute.layout import look
+from tangentkit.compute.cost.tiling import LONG, MORE_OVERHEAD, OVERHEAD, RANGES, SECONDS, measured_tiling
 from tangentkit.compute.sources import as_source
-from tangentkit.compute.store import read_manifest
-from tangentkit.compute.tiling import LONG, MORE_OVERHEAD, OVERHEAD, RANGES, SECONDS, measured_tiling
+from tangentkit.compute.store.layout import look
+from tangentkit.compute.store.store import read_manifest
 from tangentkit.core.errors import DataError
 
 CLOCK = [0.0]
@@ -24,7 +24,7 @@ CLOCK = [0.0]
 
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch):
-    monkeypatch.setattr("tangentkit.compute.trials.time", SimpleNamespace(perf_counter=lambda: CLOCK[0]))
+    monkeypatch.setattr("tangentkit.compute.cost.trials.time", SimpleNamespace(perf_counter=lambda: CLOCK[0]))
 
 
 def samples(n: int) -> torch.Tensor:

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from tangentkit.core import InputError, ModelError
-from tangentkit.core.calls import call, check_outputs
+from tangentkit.core.model.calls import call, check_outputs
 
 X, Y = torch.arange(6.0).reshape(3, 2), torch.ones(3, 2)
 

@@ -15,7 +15,7 @@ from torch import nn
 
 from tangentkit import reference
 from tangentkit.core import ModelError, snapshot
-from tangentkit.core.functions import BorrowedModuleWarning
+from tangentkit.core.model.functions import BorrowedModuleWarning
 from tangentkit.empirical import ConjugateKernel, TangentKernel
 from tangentkit.linearized import linearize
 from tangentkit.sketch import SketchedTangentKernel

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tangentkit.core import files
 from tangentkit.core.errors import DataError, InputError
-from tangentkit.core.files import (
+from tangentkit.core.files import safe
+from tangentkit.core.files.safe import (
     as_path,
     digest,
     read_json,
@@ -47,7 +47,7 @@ def test_temporary_names_cannot_be_known(tmp_path):
         with written_whole(tmp_path / "file", durable=False):
             names |= {path.name for path in tmp_path.iterdir() if path.name != "file"}
     assert len(names) == 20
-    assert all(files.PARTIAL.fullmatch(name) for name in names)
+    assert all(safe.PARTIAL.fullmatch(name) for name in names)
 
 
 def test_a_name_that_is_taken_by_chance_is_not_written_through(tmp_path, monkeypatch):

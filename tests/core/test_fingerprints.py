@@ -3,7 +3,8 @@ import pytest
 import torch
 from torch import nn
 
-from tangentkit.core import fingerprint, fingerprints, module_fingerprint
+from tangentkit.core import fingerprint, module_fingerprint
+from tangentkit.core.files import fingerprints
 
 X = torch.arange(12.0).reshape(3, 4)
 

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from tangentkit.core import InputError, ModelError, NumericalError, snapshot
-from tangentkit.core.functions import check_inputs
+from tangentkit.core.model.functions import check_inputs
 
 
 class TwoInputs(nn.Module):

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from tangentkit.core import pages
-from tangentkit.core.pages import LARGE, WAITING, empty, reused, zeros
+from tangentkit.core import buffer_pool
+from tangentkit.core.buffer_pool import LARGE, WAITING, empty, reused, zeros
 
 LIKE = torch.ones(1)
 
@@ -19,8 +19,8 @@ LIKE = torch.ones(1)
 @pytest.fixture(autouse=True)
 def blocks(monkeypatch):
     """Blocks of a test's own."""
-    found = pages._Blocks()
-    monkeypatch.setattr(pages, "_BLOCKS", found)
+    found = buffer_pool._Blocks()
+    monkeypatch.setattr(buffer_pool, "_BLOCKS", found)
     return found
 
 
@@ -144,7 +144,7 @@ def test_threads_never_share_a_block():
 
 MAPPED = """
 import ctypes, torch
-from tangentkit.core.pages import reused
+from tangentkit.core.buffer_pool import reused
 
 class Info(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tangentkit.core.errors import DataError
-from tangentkit.core.weights import load_tensors
+from tangentkit.core.files.weights import load_tensors
 
 
 class Evil:

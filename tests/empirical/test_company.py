@@ -8,9 +8,9 @@ from torch.nn import functional as F
 from cases import Formula, gap
 from tangentkit import reference
 from tangentkit.core import ModelError
-from tangentkit.core.functions import snapshot
+from tangentkit.core.model.functions import snapshot
 from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
-from tangentkit.empirical.routing import watch_samples
+from tangentkit.empirical.reading.sample_moves import watch_samples
 
 MIXING = {
     "mean of the batch": lambda m, x: m.a(x - x.mean(0)),

@@ -12,8 +12,8 @@ from tangentkit import reference
 from tangentkit.core import BudgetError, InputError, ModelError
 from tangentkit.core.batches import take
 from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
-from tangentkit.empirical.activations import TOGETHER
-from tangentkit.empirical.features import LeftOutWarning
+from tangentkit.empirical.activations.kernels import LeftOutWarning
+from tangentkit.empirical.activations.watching import TOGETHER
 
 
 def seen(model, layers, x, *, inputs=False, forward=None):

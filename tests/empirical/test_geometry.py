@@ -10,8 +10,10 @@ from torch import nn
 
 from cases import Formula, gap, kernel_of_jacobians
 from tangentkit import reference
-from tangentkit.empirical import TangentKernel, costs, engine
-from tangentkit.empirical.batching import Batching
+from tangentkit.empirical import TangentKernel
+from tangentkit.empirical.engine import engine
+from tangentkit.empirical.passes import routes
+from tangentkit.empirical.passes.batching import Batching
 
 quick = settings(max_examples=15, deadline=None, derandomize=True)
 small = st.integers(1, 3)
@@ -105,10 +107,10 @@ def test_passes_of_unequal_size(directions, monkeypatch):
     """The sum hands out one gradient for all positions: memory that nothing may be written to."""
 
     def written(*args):
-        found = {cost.route: cost for cost in costs.routes(*args)}
+        found = {cost.route: cost for cost in routes.routes(*args)}
         return found.get("gradient") or next(iter(found.values()))
 
     monkeypatch.setattr(engine, "batching", lambda _foot, work, *_: Batching(work.n, directions, 3))
-    monkeypatch.setattr(costs, "cheapest", written)
+    monkeypatch.setattr(routes, "cheapest", written)
     model = Formula(lambda m, x: m.b(m.a(x)).flatten(2).sum(2), a=nn.Conv2d(1, 2, 2), b=nn.Conv2d(2, 2, 2))
     assert agrees(model, torch.randn(7, 1, 5, 5).double(), torch.randn(4, 1, 5, 5).double(), "trace")

@@ -9,7 +9,7 @@ from tangentkit import reference
 from tangentkit.compute import gram
 from tangentkit.core import InputError, ModelError
 from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
-from tangentkit.empirical.features import LeftOutWarning
+from tangentkit.empirical.activations.kernels import LeftOutWarning
 from tangentkit.sketch import SketchedTangentKernel
 
 transformers = pytest.importorskip(

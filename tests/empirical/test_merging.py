@@ -8,8 +8,10 @@ from torch import nn
 
 from cases import CASES, Formula, gap, kernel_of_jacobians
 from tangentkit import reference
-from tangentkit.empirical import TangentKernel, contraction, costs, engine
-from tangentkit.empirical.batching import Batching
+from tangentkit.empirical import TangentKernel
+from tangentkit.empirical.engine import contraction, engine
+from tangentkit.empirical.passes import routes
+from tangentkit.empirical.passes.batching import Batching
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*do not reach the output")
 X, Y = (torch.randn(n, 5, generator=torch.Generator().manual_seed(n)).double() for n in (7, 4))
@@ -88,10 +90,10 @@ def test_it_does_not(name, outputs):
 @pytest.mark.parametrize("name", ["relu", "no biases", "deep", "head of a parameter"])
 def test_routes_and_groups_of_directions(name, directions, route, monkeypatch):
     def chosen(*args):
-        found = {cost.route: cost for cost in costs.routes(*args)}
+        found = {cost.route: cost for cost in routes.routes(*args)}
         return found.get(route) or next(iter(found.values()))
 
-    monkeypatch.setattr(costs, "cheapest", chosen)
+    monkeypatch.setattr(routes, "cheapest", chosen)
     monkeypatch.setattr(contraction, "LONGEST_SUM", 7)
     monkeypatch.setattr(engine, "batching", lambda _foot, work, *_: Batching(4, min(work.r, directions), 3))
     agrees(MERGING[name], "trace")

@@ -14,8 +14,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from cases import CASES
 from tangentkit.core.batches import batch_size
 from tangentkit.empirical import TangentKernel
-from tangentkit.empirical.costs import Work
-from tangentkit.empirical.recording import record
+from tangentkit.empirical.passes.recording import record
+from tangentkit.empirical.passes.routes import Work
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*do not reach the output")
 

@@ -9,16 +9,19 @@ from torch import nn
 from cases import CASES, expected, gap, kernel_of_jacobians
 from cases.pooling import SEEN_AS_IT_IS, SEEN_FROM_BEHIND
 from tangentkit import models, reference
-from tangentkit.core import pages
-from tangentkit.empirical import TangentKernel, costs, engine, pooling, rules
-from tangentkit.empirical.batching import Batching
-from tangentkit.empirical.rules import Matrix
+from tangentkit.core import buffer_pool
+from tangentkit.empirical import TangentKernel
+from tangentkit.empirical.engine import engine
+from tangentkit.empirical.passes import routes
+from tangentkit.empirical.passes.batching import Batching
+from tangentkit.empirical.rules import base, before_pooling
+from tangentkit.empirical.rules.base import Matrix
 
 
 @pytest.fixture
 def from_behind(monkeypatch):
     """As if the way through a pooling had no end."""
-    monkeypatch.setattr(costs, "THROUGH_POOLING", 1e9)
+    monkeypatch.setattr(routes, "THROUGH_POOLING", 1e9)
 
 
 def views(kernel, x):
@@ -58,7 +61,7 @@ def test_both_views_agree(name, outputs, groups, from_behind, monkeypatch):
     parts = kernel.by_parameter(x, y)
     assert gap(sum(parts.values()), expected(name, outputs, symmetric=False)) <= 1e-10
     with monkeypatch.context() as usual:
-        usual.setattr(costs, "THROUGH_POOLING", -1e9)
+        usual.setattr(routes, "THROUGH_POOLING", -1e9)
         direct = case.kernel(outputs).by_parameter(x, y)
     assert parts.keys() == direct.keys()
     assert all(gap(parts[key], direct[key]) <= 1e-10 for key in parts)
@@ -72,8 +75,8 @@ def test_passes_end_at_the_pooling(from_behind, monkeypatch):
     )
     kernel, made = TangentKernel(model), []
     kernel(x)
-    measured = pooling.local_derivative
-    monkeypatch.setattr(pooling, "local_derivative", lambda *args: made.append(1) or measured(*args))
+    measured = before_pooling.local_derivative
+    monkeypatch.setattr(before_pooling, "local_derivative", lambda *args: made.append(1) or measured(*args))
     with torch.profiler.profile() as profile:
         kernel(x)
     pools = [e.count for e in profile.key_averages() if e.key == "aten::max_pool2d_with_indices_backward"]
@@ -88,8 +91,8 @@ def test_the_cheaper_view_is_taken(outputs, seen):
     )
     kernel, x = TangentKernel(model), torch.randn(64, 1, 28, 28)
     known = kernel._knowledge.of(x)
-    work = costs.Work(64, 64, outputs, full=False, symmetric=True)
-    arranged = costs.arrange(known.structure.layers, known.sizes, work, 4)
+    work = routes.Work(64, 64, outputs, full=False, symmetric=True)
+    arranged = routes.arrange(known.structure.layers, known.sizes, work, 4)
     assert (known.structure.layers[0] not in arranged) == seen
     rows = {row.parameter: row for row in kernel.plan(x).rows}
     assert rows.keys() == dict(model.named_parameters()).keys()
@@ -98,7 +101,7 @@ def test_the_cheaper_view_is_taken(outputs, seen):
 
 
 def doubled(site):
-    right = pooling.pooled(site)
+    right = before_pooling.pooled(site)
     if isinstance(right, Matrix):
         return Matrix(lambda s: 2 * right.inputs(s), right.outgoing, right.transposed)
     return right
@@ -109,14 +112,14 @@ def raising(site):
 
 
 def raising_later(site):
-    right = pooling.pooled(site)
+    right = before_pooling.pooled(site)
     return Matrix(raising, right.outgoing, right.transposed) if isinstance(right, Matrix) else right
 
 
 @pytest.mark.parametrize("wrong", [doubled, raising, raising_later])
 def test_a_wrong_view_is_caught(wrong, from_behind, monkeypatch):
     name = "conv, relu, max pool"
-    monkeypatch.setitem(rules.RULES, "MaxPool2DWithIndicesBackward0", wrong)
+    monkeypatch.setitem(base.RULES, "MaxPool2DWithIndicesBackward0", wrong)
     x, y = CASES[name].batches()
     assert gap(CASES[name].kernel()(x, y), expected(name, "trace", symmetric=False)) <= 1e-10
 
@@ -177,7 +180,7 @@ def test_any_geometry(data, n, m, rank):
     x, y = (torch.randn(k, channels, *size).double() for k in (n, m))
     jx, jy = (reference.jacobian(model, batch) for batch in (x, y))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(costs, "THROUGH_POOLING", 1e9)
+        patch.setattr(routes, "THROUGH_POOLING", 1e9)
         for kind in ("trace", "full"):
             found = TangentKernel(model, kind)
             assert gap(found(x), kernel_of_jacobians(jx, jx, kind)) <= 1e-10
@@ -191,7 +194,7 @@ def test_a_row_whose_view_changes(monkeypatch):
     x, y = CASES[name].batches()
     row = CASES[name].kernel().row(x)
     for weight in (1e9, -1e9, 1e9):
-        monkeypatch.setattr(costs, "THROUGH_POOLING", weight)
+        monkeypatch.setattr(routes, "THROUGH_POOLING", weight)
         assert gap(row(y), expected(name, "trace", symmetric=False)) <= 1e-10
 
 
@@ -200,13 +203,13 @@ def test_no_call_needs_fresh_memory(monkeypatch):
     kernel, x = TangentKernel(models.lenet(), memory="2GB"), torch.randn(512, 1, 28, 28)
     for _ in range(3):
         kernel(x)
-    made, real = [], pages.np.empty
+    made, real = [], buffer_pool.np.empty
 
     def empty(size, *args, **options):
-        if isinstance(size, int) and size >= pages.LARGE:
+        if isinstance(size, int) and size >= buffer_pool.LARGE:
             made.append(size)
         return real(size, *args, **options)
 
-    monkeypatch.setattr(pages.np, "empty", empty)
+    monkeypatch.setattr(buffer_pool.np, "empty", empty)
     kernel(x)
     assert made == []

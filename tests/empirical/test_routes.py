@@ -7,9 +7,12 @@ import torch
 
 from cases import CASES, expected, gap, jacobians
 from tangentkit.core import BudgetError
-from tangentkit.empirical import blocks, contraction, costs, engine, generic, knowledge, plan
-from tangentkit.empirical.batching import Batching
-from tangentkit.empirical.rules import Matrix
+from tangentkit.empirical import plan
+from tangentkit.empirical.engine import contraction, engine
+from tangentkit.empirical.passes import blocks, generic, routes
+from tangentkit.empirical.passes.batching import Batching
+from tangentkit.empirical.rules.base import Matrix
+from tangentkit.empirical.trust import profile
 
 pytestmark = [pytest.mark.filterwarnings("ignore:.*do not reach the output")]
 
@@ -45,10 +48,10 @@ def force(monkeypatch, route):
     """The planner with one choice; layers of other kinds stay as they are. Returns the routes taken."""
     taken, real = (
         set(),
-        {"matrix": costs._matrix_costs, "lookup": costs._lookup_costs, "tied": costs._tied_costs},
+        {"matrix": routes._matrix_costs, "lookup": routes._lookup_costs, "tied": routes._tied_costs},
     )
 
-    cheapest = costs.cheapest
+    cheapest = routes.cheapest
 
     def chosen(layer, size, work, item):
         options = (
@@ -58,7 +61,7 @@ def force(monkeypatch, route):
         taken.add(cost.route)
         return cost
 
-    monkeypatch.setattr(costs, "cheapest", chosen)
+    monkeypatch.setattr(routes, "cheapest", chosen)
     return taken
 
 
@@ -144,7 +147,7 @@ def test_all_parameters_by_the_generic_route(name, vmap, monkeypatch):
         forced = structure.without(dict.fromkeys(function.params, "forced"))
         return dataclasses.replace(forced, vmap=vmap)
 
-    monkeypatch.setattr(knowledge, "verified", all_generic)
+    monkeypatch.setattr(profile, "verified", all_generic)
     x, _ = CASES[name].batches()
     routes = {row.route for row in CASES[name].kernel().plan(x).rows}
     assert routes == {"fallback (vmap)" if vmap else "fallback (loop)"}

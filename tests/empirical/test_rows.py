@@ -7,9 +7,9 @@ from cases import CASES, gap
 from tangentkit import gram
 from tangentkit.compute.probes import SAMPLES
 from tangentkit.core.batches import batch_size, take
-from tangentkit.empirical import engine
-from tangentkit.empirical.batching import Batching
-from tangentkit.empirical.recording import Recording
+from tangentkit.empirical.engine import engine
+from tangentkit.empirical.passes.batching import Batching
+from tangentkit.empirical.passes.recording import Recording
 
 NAMES = [
     "mlp", "conv2d groups", "linear over tokens", "embedding", "tied embedding and head", "weight norm", "gru",

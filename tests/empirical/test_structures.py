@@ -9,7 +9,7 @@ from torch.utils.checkpoint import checkpoint
 from cases import CASES, Formula, expected, gap
 from tangentkit import reference
 from tangentkit.empirical import TangentKernel
-from tangentkit.empirical.graph import walk
+from tangentkit.empirical.reading.graph import walk
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*do not reach the output")
 

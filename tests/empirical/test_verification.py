@@ -7,8 +7,10 @@ from torch import nn
 from cases import CASES, Formula, expected, gap
 from tangentkit import reference
 from tangentkit.core.batches import take
-from tangentkit.empirical import TangentKernel, products, rules, verification
-from tangentkit.empirical.rules import Matrix, Vector
+from tangentkit.empirical import TangentKernel
+from tangentkit.empirical.rules import base, matmul
+from tangentkit.empirical.rules.base import Matrix, Vector
+from tangentkit.empirical.trust import verification
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*do not reach the output")
 
@@ -22,7 +24,7 @@ def truth(model, x, y=None, **keywords):
 
 
 def scaled(site):
-    right = products.addmm(site)
+    right = matmul.addmm(site)
     if isinstance(right, Vector):
         return Vector(lambda g: 1.01 * right.gradient(g))
     return Matrix(lambda samples: 1.01 * right.inputs(samples), right.outgoing, right.transposed)
@@ -30,7 +32,7 @@ def scaled(site):
 
 def shifted(site):
     """Gives each sample the inputs of its neighbor."""
-    right = products.addmm(site)
+    right = matmul.addmm(site)
     if isinstance(right, Vector):
         return right
     return Matrix(lambda s: right.inputs(slice(None)).roll(1, 0)[s], right.outgoing, right.transposed)
@@ -44,7 +46,7 @@ def raising_later(site):
     def gradient(g):
         raise ValueError("a rule with a bug")
 
-    right = products.addmm(site)
+    right = matmul.addmm(site)
     return (
         Vector(gradient) if isinstance(right, Vector) else Matrix(gradient, right.outgoing, right.transposed)
     )
@@ -56,7 +58,7 @@ def of_another_shape(site):
 
 def wrong_in_parts(site):
     """Right as a whole, wrong where some columns are asked for."""
-    right = products.addmm(site)
+    right = matmul.addmm(site)
     if isinstance(right, Vector):
         return right
     return Matrix(
@@ -67,7 +69,7 @@ def wrong_in_parts(site):
 @pytest.mark.parametrize("wrong", [scaled, shifted, raising, raising_later, of_another_shape, wrong_in_parts])
 @pytest.mark.parametrize("name", ["mlp", "linear over tokens", "tied weights"])
 def test_a_wrong_rule_is_caught_and_replaced_by_the_generic_route(name, wrong, monkeypatch):
-    monkeypatch.setitem(rules.RULES, "AddmmBackward0", wrong)
+    monkeypatch.setitem(base.RULES, "AddmmBackward0", wrong)
     case = CASES[name]
     x, y = case.batches()
     kernel = case.kernel()
@@ -98,7 +100,7 @@ def test_half_precision_does_not_hide_a_wrong_rule_behind_its_rounding(make, dty
     torch.manual_seed(0)
     model, x = make().to(dtype), torch.randn(6, 4).to(dtype)
     assert not any(row.route.startswith("fallback") for row in TangentKernel(model).plan(x).rows)
-    monkeypatch.setitem(rules.RULES, "AddmmBackward0", scaled)
+    monkeypatch.setitem(base.RULES, "AddmmBackward0", scaled)
     rows = TangentKernel(model).plan(x).rows
     assert all(row.route.startswith("fallback") for row in rows)
     assert all("disagrees" in row.note for row in rows)
@@ -106,7 +108,7 @@ def test_half_precision_does_not_hide_a_wrong_rule_behind_its_rounding(make, dty
 
 def test_vmap_is_tried_where_only_single_precision_shows_a_wrong_rule(monkeypatch):
     model, x = nn.Linear(4, 3).bfloat16(), torch.randn(6, 4).bfloat16()
-    monkeypatch.setitem(rules.RULES, "AddmmBackward0", scaled)
+    monkeypatch.setitem(base.RULES, "AddmmBackward0", scaled)
     assert {row.route for row in TangentKernel(model).plan(x).rows} == {"fallback (vmap)"}
     right = verification.vmap_gradients
     wrong = lambda *args: {name: 2 * g for name, g in right(*args).items()}  # noqa: E731
@@ -118,12 +120,12 @@ def test_a_wrong_rule_is_caught_although_the_model_was_right_before(monkeypatch)
     case = CASES["mlp"]
     x, _ = case.batches()
     case.kernel()(x)
-    monkeypatch.setitem(rules.RULES, "AddmmBackward0", scaled)
+    monkeypatch.setitem(base.RULES, "AddmmBackward0", scaled)
     assert gap(case.kernel()(x), expected("mlp", "trace", symmetric=True)) <= 1e-10
 
 
 def test_a_rule_that_mixes_samples_is_caught_when_the_model_was_first_seen_with_one_sample(monkeypatch):
-    monkeypatch.setitem(rules.RULES, "AddmmBackward0", shifted)
+    monkeypatch.setitem(base.RULES, "AddmmBackward0", shifted)
     case = CASES["mlp"]
     x, _ = case.batches()
     kernel = case.kernel()
@@ -134,7 +136,7 @@ def test_a_rule_that_mixes_samples_is_caught_when_the_model_was_first_seen_with_
 
 def test_equal_samples_first(monkeypatch):
     """A batch that repeats one sample says nothing of the order of samples; its verdict must not stand for others."""
-    monkeypatch.setitem(rules.RULES, "AddmmBackward0", shifted)
+    monkeypatch.setitem(base.RULES, "AddmmBackward0", shifted)
     case = CASES["mlp"]
     x, _ = case.batches()
     kernel = case.kernel()
@@ -147,9 +149,9 @@ def test_a_rule_of_ones_own_is_used(monkeypatch):
     x, _ = case.batches()
     assert next(r for r in case.kernel().plan(x).rows if r.parameter == "w").route.startswith("fallback")
     monkeypatch.setitem(
-        rules.RULES,
+        base.RULES,
         "ScaleBackward",
-        lambda site: Vector(lambda g: rules.broadcast_gradient(g * site.node.saved_tensors[0], site)),
+        lambda site: Vector(lambda g: base.broadcast_gradient(g * site.node.saved_tensors[0], site)),
     )
     kernel = case.kernel()
     assert next(r for r in kernel.plan(x).rows if r.parameter == "w").route == "elementwise"
@@ -179,7 +181,7 @@ def test_one_verdict_does_not_stand_for_another_layout(monkeypatch):
         torch.manual_seed(1)
         return Formula(formula, a=nn.Linear(3, 4), b=nn.Linear(4, 2)).double()
 
-    wrongs, real = [], products.addmm
+    wrongs, real = [], matmul.addmm
 
     def wrong_for_minor(site):
         right = real(site)
@@ -188,7 +190,7 @@ def test_one_verdict_does_not_stand_for_another_layout(monkeypatch):
             return Matrix(lambda s: right.inputs(slice(None)).roll(1, 0)[s], right.outgoing, right.transposed)
         return right
 
-    monkeypatch.setitem(rules.RULES, "AddmmBackward0", wrong_for_minor)
+    monkeypatch.setitem(base.RULES, "AddmmBackward0", wrong_for_minor)
     x = torch.randn(6, 4, 3).double()
     for order in ((0, 1, 2), (1, 0, 2)):
         model = reader(order)
@@ -214,9 +216,9 @@ def test_one_verdict_does_not_stand_for_another_function_of_the_same_name(monkey
         return Scale
 
     def right_for_one(site):
-        return Vector(lambda g: rules.broadcast_gradient(g * site.node.saved_tensors[0], site))
+        return Vector(lambda g: base.broadcast_gradient(g * site.node.saved_tensors[0], site))
 
-    monkeypatch.setitem(rules.RULES, "ScaleBackward", right_for_one)
+    monkeypatch.setitem(base.RULES, "ScaleBackward", right_for_one)
     x = torch.randn(6, 3).double()
     for power, route in ((1, "elementwise"), (2, "fallback")):
         function = scale(power)
@@ -257,9 +259,9 @@ def test_one_verdict_does_not_stand_for_other_settings_of_a_node(monkeypatch):
     """The graphs are equal but for a factor that the autograd node keeps."""
 
     def careless(site):
-        return products._matmul(site, site.node._saved_mat1[None], right=True)
+        return matmul._matmul(site, site.node._saved_mat1[None], right=True)
 
-    monkeypatch.setitem(rules.RULES, "AddmmBackward0", careless)
+    monkeypatch.setitem(base.RULES, "AddmmBackward0", careless)
     x, zero = torch.randn(6, 4).double(), torch.zeros(2).double()
     for alpha in (1, 3):
         model = Formula(lambda m, x, a=alpha: torch.addmm(zero, x, m.w, alpha=a).tanh(), w=(4, 2)).double()

@@ -9,9 +9,10 @@ from torch.utils import _pytree as pytree
 
 from cases import CASES, TOLERANCE, M, N, cast, expected, gap, jacobians, kernel_of
 from tangentkit.core.batches import take
-from tangentkit.empirical import engine, plan, tangent
-from tangentkit.empirical.batching import Batching
-from tangentkit.empirical.knowledge import UnusedParameterWarning
+from tangentkit.empirical import plan, tangent
+from tangentkit.empirical.engine import engine
+from tangentkit.empirical.passes.batching import Batching
+from tangentkit.empirical.trust.profile import UnusedParameterWarning
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*do not reach the output"),

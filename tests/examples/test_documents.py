@@ -42,10 +42,10 @@ def test_the_how_to_makes_its_parameter_fast():
     import torch
 
     import tangentkit as tk
-    from tangentkit.empirical import rules
+    from tangentkit.empirical.rules import base
 
     blocks = re.findall(r"```python\n(.*?)```", PAGES[2].read_text(), re.DOTALL)
-    rules.RULES.pop("ScaleBackward", None)
+    base.RULES.pop("ScaleBackward", None)
     namespace: dict = {}
     exec(blocks[0], namespace)
     model, x = namespace["Net"](), torch.randn(6, 4)
@@ -56,7 +56,7 @@ def test_the_how_to_makes_its_parameter_fast():
         route = {row.parameter: row.route for row in tk.TangentKernel(model).plan(x).rows}
         assert route["weight"] == "elementwise"
     finally:
-        rules.RULES.pop("ScaleBackward", None)
+        base.RULES.pop("ScaleBackward", None)
 
 
 def test_the_readme_is_short():

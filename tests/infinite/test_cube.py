@@ -13,16 +13,16 @@ from hypothesis import strategies as st
 
 from infinite.scalar_kernels import CASES, erf_mlp, real_only, relu_mlp
 from tangentkit.core.errors import InputError, NumericalError
-from tangentkit.infinite.cube import (
+from tangentkit.infinite.scalar.cube import (
     Cube,
     boolean_cube_spectrum,
     cube_points,
     cube_weights,
     fractional_variance,
 )
-from tangentkit.infinite.degrees import ResolutionWarning, degree_variances
-from tangentkit.infinite.mlp import mlp_kernel_function
-from tangentkit.infinite.sphere import Sphere
+from tangentkit.infinite.scalar.degrees import ResolutionWarning, degree_variances
+from tangentkit.infinite.scalar.mlp import mlp_kernel_function
+from tangentkit.infinite.scalar.sphere import Sphere
 
 every_case = pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
 

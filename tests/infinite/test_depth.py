@@ -6,9 +6,9 @@ import torch
 
 from infinite.scalar_kernels import erf_mlp, relu_mlp
 from tangentkit.core.errors import InputError, UnknownNameError
-from tangentkit.infinite.cube import Cube
-from tangentkit.infinite.degrees import degree_variances
-from tangentkit.infinite.depth import depth_profile, ntk_above_nngp, optimal_depth
+from tangentkit.infinite.scalar.cube import Cube
+from tangentkit.infinite.scalar.degrees import degree_variances
+from tangentkit.infinite.scalar.depth import depth_profile, ntk_above_nngp, optimal_depth
 
 
 @pytest.fixture(scope="module")

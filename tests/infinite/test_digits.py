@@ -4,7 +4,7 @@ import mpmath as mp
 import pytest
 import torch
 
-from tangentkit.infinite.duals import dual_of
+from tangentkit.infinite.duals.registry import dual_of
 
 
 def sigmoid(x):

@@ -11,10 +11,19 @@ from torch import nn
 from torch.nn import functional as F
 
 from tangentkit.core.errors import InputError, ModelError
-from tangentkit.infinite.closed_forms import Dual, Erf, Exponential, Gelu, Monomial, Rectifier, Sign, Sine
-from tangentkit.infinite.duals import MAKERS, MODULES, Pointwise, dual_of
-from tangentkit.infinite.pointwise_linear import PiecewiseLinear
-from tangentkit.infinite.quadrature import expectations
+from tangentkit.infinite.duals.closed_forms import (
+    Dual,
+    Erf,
+    Exponential,
+    Gelu,
+    Monomial,
+    Rectifier,
+    Sign,
+    Sine,
+)
+from tangentkit.infinite.duals.piecewise_linear import PiecewiseLinear
+from tangentkit.infinite.duals.quadrature import expectations
+from tangentkit.infinite.duals.registry import MAKERS, MODULES, Pointwise, dual_of
 
 CLOSED = {
     "relu": (Rectifier(), torch.relu, (0.0,)),

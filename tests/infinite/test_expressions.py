@@ -7,7 +7,7 @@ from torch.nn import functional as F
 
 from tangentkit.core.errors import ModelError
 from tangentkit.infinite import InfiniteKernel, PiecewiseLinear, Pointwise
-from tangentkit.infinite.expressions import Expression, Variable
+from tangentkit.infinite.reading.expressions import Expression, Variable
 
 
 class Net(nn.Module):

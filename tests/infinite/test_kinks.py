@@ -8,11 +8,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from tangentkit.infinite import InfiniteKernel, Pointwise
-from tangentkit.infinite.duals import PiecewiseLinear, dual_of
-from tangentkit.infinite.gaussian_path import std_of
-from tangentkit.infinite.hermite import hermite_coefficients
-from tangentkit.infinite.pointwise_pieces import moments, pieces_of
-from tangentkit.infinite.quadrature import expectations, norm, refined, refined_line
+from tangentkit.infinite.duals.gaussian_path import std_of
+from tangentkit.infinite.duals.hermite import hermite_coefficients
+from tangentkit.infinite.duals.kinks import moments, pieces_of
+from tangentkit.infinite.duals.quadrature import expectations, norm, refined, refined_line
+from tangentkit.infinite.duals.registry import PiecewiseLinear, dual_of
 
 FUNCTIONS = {
     "hardswish": dual_of("hardswish"),

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tangentkit.core.errors import InputError, ModelError, UnknownNameError
-from tangentkit.infinite.closed_forms import Erf, Monomial, Rectifier
-from tangentkit.infinite.mlp import mlp_kernel_function
+from tangentkit.infinite.duals.closed_forms import Erf, Monomial, Rectifier
+from tangentkit.infinite.scalar.mlp import mlp_kernel_function
 
 
 def fractional_variances(phi, d: int = 7) -> list[float]:

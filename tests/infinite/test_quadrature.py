@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional as F
 
-from tangentkit.infinite import pointwise
-from tangentkit.infinite.closed_forms import Erf, Gelu, Rectifier, Sine
-from tangentkit.infinite.duals import Pointwise, dual_of
-from tangentkit.infinite.pointwise_linear import PiecewiseLinear
-from tangentkit.infinite.pointwise_table import region_of
-from tangentkit.infinite.quadrature import expectations, line_expectations, refined, refined_line
+from tangentkit.infinite.duals import pointwise
+from tangentkit.infinite.duals.closed_forms import Erf, Gelu, Rectifier, Sine
+from tangentkit.infinite.duals.piecewise_linear import PiecewiseLinear
+from tangentkit.infinite.duals.quadrature import expectations, line_expectations, refined, refined_line
+from tangentkit.infinite.duals.registry import Pointwise, dual_of
+from tangentkit.infinite.duals.table import region_of
 
 SMOOTH = ["tanh", "sigmoid", "silu", "softplus", "mish", "logsigmoid", "tanhshrink", "atan"]
 KINKED = ["elu", "celu", "selu", "softsign"]

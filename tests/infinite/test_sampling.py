@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from infinite.scalar_kernels import CASES, relu_mlp
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.seeds import Key
-from tangentkit.infinite.cube import Cube, boolean_cube_spectrum, cube_points, fractional_variance
-from tangentkit.infinite.sampling import (
+from tangentkit.infinite.scalar.cube import Cube, boolean_cube_spectrum, cube_points, fractional_variance
+from tangentkit.infinite.scalar.sampling import (
     degree_energies,
     empirical_fractional_variance,
     sample_gaussian_process,

@@ -9,7 +9,7 @@ import torch
 
 from infinite.scalar_kernels import CASES, real_only
 from tangentkit.core.errors import InputError, NumericalError
-from tangentkit.infinite.series import Continued, evaluate, power_series
+from tangentkit.infinite.scalar.series import Continued, evaluate, power_series
 
 
 @pytest.mark.parametrize("name", CASES)

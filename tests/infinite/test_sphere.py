@@ -11,9 +11,9 @@ from scipy.special import eval_chebyt, eval_gegenbauer
 
 from infinite.scalar_kernels import CASES, real_only, relu_mlp
 from tangentkit.core.errors import InputError, NumericalError
-from tangentkit.infinite.cube import Cube, boolean_cube_spectrum, fractional_variance
-from tangentkit.infinite.degrees import ResolutionWarning, degree_variances
-from tangentkit.infinite.sphere import Sphere, sphere_spectrum
+from tangentkit.infinite.scalar.cube import Cube, boolean_cube_spectrum, fractional_variance
+from tangentkit.infinite.scalar.degrees import ResolutionWarning, degree_variances
+from tangentkit.infinite.scalar.sphere import Sphere, sphere_spectrum
 
 
 def funk_hecke(phi, d: int, k: int) -> float:

@@ -15,14 +15,14 @@ from torch import nn
 import tangentkit as tk
 from tangentkit import infinite
 from tangentkit.infinite import InfiniteKernel, PiecewiseLinear, Program
-from tangentkit.infinite.closed_forms import Erf, Exponential, Gelu, Monomial, Rectifier, Sign, Sine
-from tangentkit.infinite.cube import Cube, cube_points
-from tangentkit.infinite.degrees import degree_variances
-from tangentkit.infinite.hermite import hermite_coefficients
-from tangentkit.infinite.pointwise_pieces import moments
-from tangentkit.infinite.quadrature import expectations
-from tangentkit.infinite.series import power_series
-from tangentkit.infinite.sphere import Sphere
+from tangentkit.infinite.duals.closed_forms import Erf, Exponential, Gelu, Monomial, Rectifier, Sign, Sine
+from tangentkit.infinite.duals.hermite import hermite_coefficients
+from tangentkit.infinite.duals.kinks import moments
+from tangentkit.infinite.duals.quadrature import expectations
+from tangentkit.infinite.scalar.cube import Cube, cube_points
+from tangentkit.infinite.scalar.degrees import degree_variances
+from tangentkit.infinite.scalar.series import power_series
+from tangentkit.infinite.scalar.sphere import Sphere
 
 PAGE = Path(__file__).parents[2] / "docs" / "theory.md"
 XX, XY, YY = 1.3, 0.4, 0.7
@@ -60,7 +60,7 @@ def named(token: str) -> object:
     try:
         found = tk if first == "tk" else importlib.import_module(f"tangentkit.infinite.{first}")
     except ModuleNotFoundError:
-        places = (infinite, importlib.import_module("tangentkit.infinite.closed_forms"))
+        places = (infinite, importlib.import_module("tangentkit.infinite.duals.closed_forms"))
         found = next(getattr(place, first) for place in places if hasattr(place, first))
     for part in rest:
         found = getattr(found, part)

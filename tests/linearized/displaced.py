@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from cases import Case
-from tangentkit.core.functions import call
+from tangentkit.core.model.functions import call
 from tangentkit.core.seeds import Key
 from tangentkit.linearized import LinearizedModel
 

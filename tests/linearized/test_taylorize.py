@@ -8,7 +8,7 @@ from torch import nn
 
 from cases import CASES, gap
 from tangentkit.core.errors import InputError, ModelError
-from tangentkit.core.functions import call, snapshot
+from tangentkit.core.model.functions import call, snapshot
 from tangentkit.core.seeds import Key
 from tangentkit.linearized import LinearizedModel, TaylorModel, linearize, taylorize
 

@@ -8,8 +8,14 @@ import torch
 from scipy.linalg import expm
 
 from tangentkit.core.errors import InputError, NumericalError
-from tangentkit.machines.descents import GradientDescent, GradientFlow, HeavyBall, MomentumFlow, Nesterov
-from tangentkit.machines.doubling import expm1, repeated
+from tangentkit.machines.dynamics.descents import (
+    GradientDescent,
+    GradientFlow,
+    HeavyBall,
+    MomentumFlow,
+    Nesterov,
+)
+from tangentkit.machines.dynamics.doubling import expm1, repeated
 
 STEPPING = [
     GradientDescent(0.3),

@@ -13,8 +13,14 @@ from torch import nn
 from tangentkit import models, reference
 from tangentkit.core.errors import BudgetError, InputError, NumericalError, UnknownNameError
 from tangentkit.linalg import DenseOperator, FactorOperator, Operator
-from tangentkit.machines.descents import GradientDescent, GradientFlow, HeavyBall, MomentumFlow, Nesterov
-from tangentkit.machines.dynamics import Dynamics, gradient_flow, max_learning_rate
+from tangentkit.machines.dynamics.descents import (
+    GradientDescent,
+    GradientFlow,
+    HeavyBall,
+    MomentumFlow,
+    Nesterov,
+)
+from tangentkit.machines.dynamics.dynamics import Dynamics, gradient_flow, max_learning_rate
 
 N, M, C = 7, 4, 3
 

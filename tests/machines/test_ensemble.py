@@ -10,9 +10,9 @@ import torch
 
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.linalg import DenseOperator
-from tangentkit.machines.descents import GradientDescent
-from tangentkit.machines.dynamics import Dynamics, gradient_flow, max_learning_rate
-from tangentkit.machines.ensemble import InfiniteEnsemble, KernelBlocks
+from tangentkit.machines.dynamics.descents import GradientDescent
+from tangentkit.machines.dynamics.dynamics import Dynamics, gradient_flow, max_learning_rate
+from tangentkit.machines.dynamics.ensemble import InfiniteEnsemble, KernelBlocks
 
 ORACLE = json.loads((Path(__file__).parent / "predictions.json").read_text())
 W_STD, B_STD = 1.5, 0.1

@@ -17,7 +17,7 @@ from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, TangentKernel
 from tangentkit.linalg import CG, Eigen, FactorOperator, Nystrom, PivotedCholesky
 from tangentkit.machines import KernelRegression, NystromRegression
-from tangentkit.machines.normal_equations import normal_equations, products_of_columns
+from tangentkit.machines.solvers.normal_equations import normal_equations, products_of_columns
 
 DUAL = ["cholesky", "eigh", "cg"]
 ALL = [*DUAL, "features", "normal"]
@@ -486,7 +486,7 @@ def test_normal_equations_are_judged_by_their_own_residual_and_not_by_their_fact
         A, B = normal_equations(strips, Y, weights)
         return 3 * A, B
 
-    monkeypatch.setattr("tangentkit.machines.fits.normal_equations", wrong)
+    monkeypatch.setattr("tangentkit.machines.solvers.fits.normal_equations", wrong)
     Phi = torch.randn(50, 3, dtype=torch.float64, generator=Key(0).torch())
     with pytest.warns(ConvergenceWarning, match=r"residual 6\.\de-01"):
         machine = KernelRegression("features", solver="normal", ridge=1e-9).fit(Phi, Phi[:, 0])
@@ -494,8 +494,8 @@ def test_normal_equations_are_judged_by_their_own_residual_and_not_by_their_fact
 
 
 def test_a_ridge_below_rounding_is_not_left_to_normal_equations(monkeypatch):
-    monkeypatch.setattr("tangentkit.machines.systems.FEW_FLOPS", 10)
-    monkeypatch.setattr("tangentkit.machines.systems.MOST_FLOPS", 10)
+    monkeypatch.setattr("tangentkit.machines.solvers.systems.FEW_FLOPS", 10)
+    monkeypatch.setattr("tangentkit.machines.solvers.systems.MOST_FLOPS", 10)
     Phi = torch.randn(50, 3, dtype=torch.float64, generator=Key(0).torch())
     solvers = [
         KernelRegression("features", ridge=ridge).fit(Phi, Phi[:, 0]).solver_ for ridge in (1e-3, 1e-20, 0)

@@ -10,7 +10,7 @@ from tangentkit.core.seeds import Key
 from tangentkit.linalg import CG, Auto, Cholesky, Eigen, Nystrom
 from tangentkit.linalg.operator import Operator
 from tangentkit.machines import LBFGS, SGD, Adam, KernelGLM, KernelRegression, Newton
-from tangentkit.machines.minimizers import MINIMIZERS
+from tangentkit.machines.solvers.minimizers import MINIMIZERS
 
 
 class CountedReads(Operator):

@@ -5,9 +5,9 @@ import math
 import torch
 
 from tangentkit.core.seeds import Key
-from tangentkit.sketch import evidence as module
-from tangentkit.sketch.evidence import evidence
-from tangentkit.sketch.sketched import Sketched
+from tangentkit.sketch.error import evidence as module
+from tangentkit.sketch.error.evidence import evidence
+from tangentkit.sketch.error.sketched import Sketched
 
 
 def normal(name, *shape):

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 from tangentkit.core.seeds import Key
-from tangentkit.empirical.side import matrix_gradients
-from tangentkit.sketch import SketchedTangentKernel, bits, tensor, written
-from tangentkit.sketch.bits import as_distinct_places, as_places, normals, signs, words
-from tangentkit.sketch.coordinates import Coordinates
-from tangentkit.sketch.tensor import TensorSketch, gradient_blocks
-from tangentkit.sketch.written import CountSketch, GaussianSketch, RademacherSketch
+from tangentkit.empirical.passes.layer_gradients import matrix_gradients
+from tangentkit.sketch import SketchedTangentKernel
+from tangentkit.sketch.methods import explicit, hashes, tensor
+from tangentkit.sketch.methods.coordinates import Coordinates
+from tangentkit.sketch.methods.explicit import CountSketch, GaussianSketch, RademacherSketch
+from tangentkit.sketch.methods.hashes import as_distinct_places, as_places, normals, signs, words
+from tangentkit.sketch.methods.tensor import TensorSketch, gradient_blocks
 
 LIKE = torch.ones((), dtype=torch.float64)
 
@@ -82,8 +83,8 @@ def test_count_puts_every_entry_at_one_place_and_chunks_never_meet_themselves(si
 @pytest.mark.parametrize("few", [0, 10**9])
 @pytest.mark.parametrize(("n", "size", "dim", "run"), [(3, 70, 8, 20), (1, 7, 16, 64), (2, 200, 17, 17)])
 def test_count_does_not_depend_on_how_it_is_added(monkeypatch, few, n, size, dim, run):
-    monkeypatch.setattr(written, "FEW", few)
-    monkeypatch.setattr(written, "RUN", run)
+    monkeypatch.setattr(explicit, "FEW", few)
+    monkeypatch.setattr(explicit, "RUN", run)
     x, sketch = torch.randn(n, size, dtype=torch.float64), CountSketch(Key(5), size, dim)
     rotations, drawn = sketch.draw()
     expected = torch.zeros(n, dim, dtype=torch.float64)
@@ -237,7 +238,7 @@ def test_no_random_number_of_a_whole_model_is_used_twice(monkeypatch, sketch, in
         drawn.append(words(key, n))
         return drawn[-1]
 
-    for module in (bits, written, tensor):
+    for module in (hashes, explicit, tensor):
         monkeypatch.setattr(module, "words", spied)
     model = nn.Sequential(nn.Linear(inputs, 3), nn.Tanh(), nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
     # All but the Gaussian, which would draw for minutes, cut gradients of the first weight into several blocks.

@@ -11,9 +11,9 @@ from sketch.models import DRAWS, network
 from tangentkit import TangentKernel, reference
 from tangentkit.core.seeds import Key
 from tangentkit.sketch import SketchedTangentKernel
-from tangentkit.sketch.choice import METHODS
+from tangentkit.sketch.methods.choice import METHODS
+from tangentkit.sketch.methods.explicit import CountSketch
 from tangentkit.sketch.passes import Passes
-from tangentkit.sketch.written import CountSketch
 
 FAMILIES = list(DRAWS)
 QUICK = {("auto", "transformer"), ("tensor", "mlp"), ("hybrid", "mlp"), ("count", "cnn"), ("gaussian", "mlp")}

@@ -13,8 +13,9 @@ from sketch.models import network
 from tangentkit import TangentKernel
 from tangentkit.core import BudgetError, InputError, NumericalError, UnknownNameError
 from tangentkit.core.seeds import Key
-from tangentkit.sketch import SketchedTangentKernel, choice, written
-from tangentkit.sketch.bits import words
+from tangentkit.sketch import SketchedTangentKernel
+from tangentkit.sketch.methods import choice, explicit
+from tangentkit.sketch.methods.hashes import words
 
 
 def line(*shape):
@@ -258,7 +259,7 @@ def test_calibration_and_directions_are_snapshots_too():
 def test_signs_that_are_not_kept_are_drawn_again(monkeypatch):
     model, x = network("mlp")
     draws = []
-    monkeypatch.setattr(written, "words", lambda key, n: draws.append(key) or words(key, n))
+    monkeypatch.setattr(explicit, "words", lambda key, n: draws.append(key) or words(key, n))
     whole = SketchedTangentKernel(model, 32, sketch="count")
     features = whole.features(x)
     every, _ = len(draws), draws.clear()

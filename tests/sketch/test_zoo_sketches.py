@@ -7,7 +7,7 @@ from cases import CASES, expected, gap, jacobians
 from sketch.test_laws import expected_count
 from tangentkit.core.batches import batch_size, take
 from tangentkit.sketch import SketchedTangentKernel, arrangement
-from tangentkit.sketch.choice import choose
+from tangentkit.sketch.methods.choice import choose
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*do not reach the output"),

@@ -12,8 +12,8 @@ import sklearn
 import tangentkit
 from studies.toy_study import TOY, Config
 from tangentkit.core.errors import DataError, InputError, NumericalError
-from tangentkit.core.files import digest
-from tangentkit.core.seals import seal, unseal
+from tangentkit.core.files.safe import digest
+from tangentkit.core.files.seals import seal, unseal
 from tangentkit.studies.run_folder import (
     claim_folder,
     damaged_files,

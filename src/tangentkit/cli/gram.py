@@ -247,8 +247,8 @@ class ProgressLines:
 
 def _load_weights(model: "nn.Module", path: Path) -> None:
     from tangentkit.core.errors import InputError
-    from tangentkit.core.files import as_path
-    from tangentkit.core.weights import load_tensors
+    from tangentkit.core.files.safe import as_path
+    from tangentkit.core.files.weights import load_tensors
 
     state = load_tensors(as_path(path))
     state = state.get("state_dict", state) if isinstance(state, dict) else state

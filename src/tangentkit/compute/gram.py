@@ -10,21 +10,29 @@ from typing import Any
 
 import torch
 
+from tangentkit.compute.cost.tiling import known_tiling, largest_tiling, measured_tiling, one_tile
 from tangentkit.compute.engines import Engine, EngineError, Serial
-from tangentkit.compute.held import Held
 from tangentkit.compute.identity import renamed
 from tangentkit.compute.kernel import Kernel
-from tangentkit.compute.layout import GRAM, Layout, Tiling, look, make_layout
 from tangentkit.compute.probes import take_probe
-from tangentkit.compute.progress import Progress, shown
 from tangentkit.compute.sources import Source, identify_samples, range_digests, sources_of
-from tangentkit.compute.store import ANOTHER_FOLDER, PROBES, Store, create, expect, is_store, read_manifest
-from tangentkit.compute.stored import StoredOperator
-from tangentkit.compute.tiling import known_tiling, largest_tiling, measured_tiling, one_tile
+from tangentkit.compute.store.in_memory import Held
+from tangentkit.compute.store.layout import GRAM, Layout, Tiling, look, make_layout
+from tangentkit.compute.store.operator import StoredOperator
+from tangentkit.compute.store.store import (
+    ANOTHER_FOLDER,
+    PROBES,
+    Store,
+    create,
+    expect,
+    is_store,
+    read_manifest,
+)
 from tangentkit.compute.work import Shelf, Side, Work
 from tangentkit.core.errors import BudgetError, DataError, InputError, briefly
-from tangentkit.core.files import as_path
+from tangentkit.core.files.safe import as_path
 from tangentkit.core.memory import format_bytes, memory_budget
+from tangentkit.core.progress import Progress, shown
 from tangentkit.core.text import counted
 from tangentkit.linalg.matrices import DenseOperator
 from tangentkit.linalg.operator import Operator

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tangentkit.core.fingerprints import fingerprint
-from tangentkit.core.functions import ModelFunction
+from tangentkit.core.files.fingerprints import fingerprint
+from tangentkit.core.model.functions import ModelFunction
 
 Plain = Any
 """None, a truth value, a number, a text, or lists and dicts of these: what JSON can hold."""

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tangentkit.compute.finite import check_tile, explained, told
+from tangentkit.compute.finite_tiles import check_tile, explained, told
 from tangentkit.compute.identity import Plain
 from tangentkit.compute.kernel import Kernel, Row
 from tangentkit.compute.sources import Source, read_few

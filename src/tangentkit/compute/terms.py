@@ -24,7 +24,7 @@ from tangentkit.compute.kernel import (
     inverse_roots,
 )
 from tangentkit.core.batches import Batch
-from tangentkit.core.functions import TURN
+from tangentkit.core.model.functions import TURN
 from tangentkit.linalg.matrices import INNER, DenseOperator, FactorOperator, symmetrized
 from tangentkit.linalg.symmetry import mirrored
 

@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from tangentkit.compute.cache import CACHE_SHARE, BoundedCache
-from tangentkit.compute.finite import made
+from tangentkit.compute.finite_tiles import made
 from tangentkit.compute.kernel import Kernel, Row
-from tangentkit.compute.layout import GRAM, Tiling
 from tangentkit.compute.sources import Source, check_range
+from tangentkit.compute.store.layout import GRAM, Tiling
+from tangentkit.compute.store.tiles import Index, TileArray
 from tangentkit.compute.terms import Range, Term, as_term
-from tangentkit.compute.tiles import Index, TileArray
 from tangentkit.core.batches import Batch, copied, take
 from tangentkit.core.memory import memory_budget
 from tangentkit.linalg.spans import spans

@@ -19,10 +19,10 @@ from tangentkit.core.errors import ModelError as ModelError
 from tangentkit.core.errors import NumericalError as NumericalError
 from tangentkit.core.errors import TangentkitError as TangentkitError
 from tangentkit.core.errors import UnknownNameError as UnknownNameError
-from tangentkit.core.fingerprints import fingerprint as fingerprint
-from tangentkit.core.fingerprints import module_fingerprint as module_fingerprint
-from tangentkit.core.functions import ModelFunction as ModelFunction
-from tangentkit.core.functions import snapshot as snapshot
+from tangentkit.core.files.fingerprints import fingerprint as fingerprint
+from tangentkit.core.files.fingerprints import module_fingerprint as module_fingerprint
 from tangentkit.core.memory import memory_budget as memory_budget
-from tangentkit.core.parameters import select_parameters as select_parameters
+from tangentkit.core.model.functions import ModelFunction as ModelFunction
+from tangentkit.core.model.functions import snapshot as snapshot
+from tangentkit.core.model.parameters import select_parameters as select_parameters
 from tangentkit.core.seeds import Key as Key

@@ -13,7 +13,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tangentkit.core.errors import InputError, UnknownNameError
-from tangentkit.core.fingerprints import fingerprint
+from tangentkit.core.files.fingerprints import fingerprint
 from tangentkit.core.seeds import Key
 from tangentkit.core.text import counted
 

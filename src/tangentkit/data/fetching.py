@@ -4,7 +4,7 @@ from os import PathLike
 from pathlib import Path
 
 from tangentkit.core.errors import DataError, UnknownNameError
-from tangentkit.core.files import as_path
+from tangentkit.core.files.safe import as_path
 from tangentkit.data.download import download
 from tangentkit.data.errors import missing
 from tangentkit.data.places import Found, cache_folder, find, find_packed

@@ -132,7 +132,7 @@ def _expanded(path: Path) -> Path:
     try:
         return path.expanduser()
     except RuntimeError:
-        from tangentkit.core.files import as_path
+        from tangentkit.core.files.safe import as_path
 
         return as_path(path)  # which says what is wrong
 

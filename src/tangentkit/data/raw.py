@@ -7,7 +7,7 @@ import zlib
 from pathlib import Path
 
 from tangentkit.core.errors import DataError
-from tangentkit.core.files import read_whole
+from tangentkit.core.files.safe import read_whole
 from tangentkit.data.errors import damaged
 from tangentkit.data.registry import File
 

@@ -11,9 +11,9 @@ into tiles, `engine` drives it all, and `generic` does by force what has no rule
 Kernels of activations (`features`) watch modules (`activations`) and find the last product with a weight (`heads`).
 """
 
-from tangentkit.empirical.features import ConjugateKernel as ConjugateKernel
-from tangentkit.empirical.features import EmbeddingKernel as EmbeddingKernel
-from tangentkit.empirical.knowledge import UnusedParameterWarning as UnusedParameterWarning
+from tangentkit.empirical.activations.kernels import ConjugateKernel as ConjugateKernel
+from tangentkit.empirical.activations.kernels import EmbeddingKernel as EmbeddingKernel
 from tangentkit.empirical.montecarlo import MonteCarloKernel as MonteCarloKernel
-from tangentkit.empirical.rules import layer_rule as layer_rule
+from tangentkit.empirical.rules.base import layer_rule as layer_rule
 from tangentkit.empirical.tangent import TangentKernel as TangentKernel
+from tangentkit.empirical.trust.profile import UnusedParameterWarning as UnusedParameterWarning

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from tangentkit.core.functions import ModelFunction
 from tangentkit.core.memory import format_bytes
-from tangentkit.core.parameters import count
-from tangentkit.empirical.batching import Batching, batching
-from tangentkit.empirical.costs import FLOPS_PER_BYTE, Cost, Size, Work, arrange, in_tiles
-from tangentkit.empirical.knowledge import Known
+from tangentkit.core.model.functions import ModelFunction
+from tangentkit.core.model.parameters import count
+from tangentkit.empirical.passes.batching import Batching, batching
+from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Cost, Size, Work, arrange, in_tiles
 from tangentkit.empirical.structure import Layer
+from tangentkit.empirical.trust.profile import Known
 
 
 @dataclass(frozen=True)

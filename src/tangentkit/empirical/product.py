@@ -8,9 +8,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.errors import InputError
-from tangentkit.core.functions import ModelFunction
-from tangentkit.empirical.company import spread
-from tangentkit.empirical.generic import loop_gradients, output_gradients
+from tangentkit.core.model.functions import ModelFunction
+from tangentkit.empirical.passes.generic import loop_gradients, output_gradients
+from tangentkit.empirical.reading.independence import spread
 from tangentkit.empirical.structure import trace
 
 SAMPLES = 256

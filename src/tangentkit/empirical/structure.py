@@ -8,11 +8,9 @@ from torch.autograd.function import BackwardCFunction
 from torch.autograd.graph import GradientEdge
 
 from tangentkit.core.batches import Batch, take
-from tangentkit.core.functions import ModelFunction
-from tangentkit.core.hooks import hooks_made
-from tangentkit.empirical import distances, elementwise, lookups, merging, pooling, products, writes
-from tangentkit.empirical.company import check_company, spread
-from tangentkit.empirical.graph import (
+from tangentkit.core.model.functions import ModelFunction
+from tangentkit.core.model.hooks import hooks_made
+from tangentkit.empirical.reading.graph import (
     Graph,
     MixedSamplesError,
     SampleAxis,
@@ -23,10 +21,20 @@ from tangentkit.empirical.graph import (
     sample_layouts,
     walk,
 )
-from tangentkit.empirical.routing import watch_samples
-from tangentkit.empirical.rules import Lookup, Matrix, Site, Vector, apply_rule
+from tangentkit.empirical.reading.independence import check_company, spread
+from tangentkit.empirical.reading.sample_moves import watch_samples
+from tangentkit.empirical.rules import (
+    before_head,
+    before_pooling,
+    distances,
+    elementwise,
+    in_place,
+    lookup,
+    matmul,
+)
+from tangentkit.empirical.rules.base import Lookup, Matrix, Site, Vector, apply_rule
 
-OUR_RULES = (distances, elementwise, lookups, merging, pooling, products, writes)
+OUR_RULES = (distances, elementwise, lookup, before_head, before_pooling, matmul, in_place)
 """The modules that register rules when they are imported."""
 SMALL, LARGE = 2, 3
 """Batch sizes of the two passes from which the structure is learned."""
@@ -205,8 +213,8 @@ def _read(passes: "tuple[Pass, Pass]") -> Structure:
     side = parameter_side(small, large)
     uses = {name: found for name, found in find_uses(small, side).items() if name in names}
     used = [use for found in uses.values() for use in found]
-    pooled = {use: pooling.from_behind(large, side, use) for use in used}
-    headed = {use: merging.before_head(large, side, use) for use in used}
+    pooled = {use: before_pooling.from_behind(large, side, use) for use in used}
+    headed = {use: before_head.before_head(large, side, use) for use in used}
     nodes = sorted({use.node for use in (*used, *pooled.values(), *headed.values()) if use is not None})
     axes, mixed, guessed = _sample_axes(passes, nodes)
     kinds, generic = {}, {}

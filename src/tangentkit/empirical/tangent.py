@@ -12,14 +12,12 @@ from torch import Tensor, nn
 from tangentkit.compute.kernel import Kernel, Row, explaining
 from tangentkit.core.batches import Batch, batch_size, check_same_structure, take
 from tangentkit.core.errors import InputError, NumericalError, TangentkitError
-from tangentkit.core.functions import Forward, snapshot
-from tangentkit.core.hooks import refuse_hooked_parameters
 from tangentkit.core.memory import memory_budget, parse_bytes
-from tangentkit.core.parameters import Selection
-from tangentkit.core.refusals import accepted, refusal
-from tangentkit.empirical.costs import FLOPS_PER_BYTE, Work
-from tangentkit.empirical.engine import Engine, Kept
-from tangentkit.empirical.knowledge import Knowledge
+from tangentkit.core.model.functions import Forward, snapshot
+from tangentkit.core.model.hooks import refuse_hooked_parameters
+from tangentkit.core.model.parameters import Selection
+from tangentkit.core.model.refusals import accepted, refusal
+from tangentkit.empirical.engine.engine import Engine, Kept
 from tangentkit.empirical.moments import mean_and_error
 from tangentkit.empirical.outputs import (
     Directions,
@@ -29,8 +27,10 @@ from tangentkit.empirical.outputs import (
     random_signs,
     words,
 )
+from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Work
 from tangentkit.empirical.plan import Plan, make_plan
 from tangentkit.empirical.product import SAMPLES, kernel_product
+from tangentkit.empirical.trust.profile import Knowledge
 from tangentkit.linalg.spans import spans
 
 P = ParamSpec("P")

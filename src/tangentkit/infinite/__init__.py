@@ -5,25 +5,25 @@ propagates covariances through them (pairs, pairings, propagation). Duals are wh
 covariances. Spectra, depths and samples need only a function of the correlation; `Program` is the general law.
 """
 
-from tangentkit.infinite.architectures import feedforward as feedforward
-from tangentkit.infinite.architectures import recurrent as recurrent
-from tangentkit.infinite.cube import boolean_cube_spectrum as boolean_cube_spectrum
-from tangentkit.infinite.cube import cube_points as cube_points
-from tangentkit.infinite.cube import fractional_variance as fractional_variance
-from tangentkit.infinite.depth import DepthProfile as DepthProfile
-from tangentkit.infinite.depth import depth_profile as depth_profile
-from tangentkit.infinite.depth import ntk_above_nngp as ntk_above_nngp
-from tangentkit.infinite.depth import optimal_depth as optimal_depth
-from tangentkit.infinite.duals import Dual as Dual
-from tangentkit.infinite.duals import PiecewiseLinear as PiecewiseLinear
-from tangentkit.infinite.duals import Pointwise as Pointwise
-from tangentkit.infinite.duals import dual_of as dual_of
-from tangentkit.infinite.expectations import gaussian_expectation as gaussian_expectation
+from tangentkit.infinite.duals.expectations import gaussian_expectation as gaussian_expectation
+from tangentkit.infinite.duals.registry import Dual as Dual
+from tangentkit.infinite.duals.registry import PiecewiseLinear as PiecewiseLinear
+from tangentkit.infinite.duals.registry import Pointwise as Pointwise
+from tangentkit.infinite.duals.registry import dual_of as dual_of
 from tangentkit.infinite.kernel import InfiniteKernel as InfiniteKernel
-from tangentkit.infinite.mlp import mlp_kernel_function as mlp_kernel_function
-from tangentkit.infinite.programs import Program as Program
-from tangentkit.infinite.sampling import degree_energies as degree_energies
-from tangentkit.infinite.sampling import empirical_fractional_variance as empirical_fractional_variance
-from tangentkit.infinite.sampling import sample_gaussian_process as sample_gaussian_process
-from tangentkit.infinite.sampling import sample_on_cube as sample_on_cube
-from tangentkit.infinite.sphere import sphere_spectrum as sphere_spectrum
+from tangentkit.infinite.programs.architectures import feedforward as feedforward
+from tangentkit.infinite.programs.architectures import recurrent as recurrent
+from tangentkit.infinite.programs.program import Program as Program
+from tangentkit.infinite.scalar.cube import boolean_cube_spectrum as boolean_cube_spectrum
+from tangentkit.infinite.scalar.cube import cube_points as cube_points
+from tangentkit.infinite.scalar.cube import fractional_variance as fractional_variance
+from tangentkit.infinite.scalar.depth import DepthProfile as DepthProfile
+from tangentkit.infinite.scalar.depth import depth_profile as depth_profile
+from tangentkit.infinite.scalar.depth import ntk_above_nngp as ntk_above_nngp
+from tangentkit.infinite.scalar.depth import optimal_depth as optimal_depth
+from tangentkit.infinite.scalar.mlp import mlp_kernel_function as mlp_kernel_function
+from tangentkit.infinite.scalar.sampling import degree_energies as degree_energies
+from tangentkit.infinite.scalar.sampling import empirical_fractional_variance as empirical_fractional_variance
+from tangentkit.infinite.scalar.sampling import sample_gaussian_process as sample_gaussian_process
+from tangentkit.infinite.scalar.sampling import sample_on_cube as sample_on_cube
+from tangentkit.infinite.scalar.sphere import sphere_spectrum as sphere_spectrum

@@ -14,16 +14,22 @@ from tangentkit.core.batches import Batch, as_batch, check_same_structure, descr
 from tangentkit.core.data_sets import is_data_set
 from tangentkit.core.errors import BudgetError, InputError, ModelError, NumericalError
 from tangentkit.core.memory import format_bytes, memory_budget, parse_bytes
-from tangentkit.infinite.duals import Pointwise
-from tangentkit.infinite.network import Nonlinear
-from tangentkit.infinite.norms import NORMS
-from tangentkit.infinite.pairings import Listed, Pairing, Panel, Products, Selves
-from tangentkit.infinite.parameterization import Scales
+from tangentkit.infinite.duals.registry import Pointwise
 from tangentkit.infinite.plan import InfinitePlan, estimated_seconds
-from tangentkit.infinite.propagation import Field, Propagation, gathers_many, largest_field, same_positions
-from tangentkit.infinite.reading import Reading, read
+from tangentkit.infinite.propagate.network import Nonlinear
+from tangentkit.infinite.propagate.propagation import (
+    Field,
+    Propagation,
+    gathers_many,
+    largest_field,
+    same_positions,
+)
+from tangentkit.infinite.propagate.sample_pairs import Listed, Pairing, Panel, Products, Selves
+from tangentkit.infinite.reading.norms import NORMS
+from tangentkit.infinite.reading.parameterization import Scales
+from tangentkit.infinite.reading.reader import Reading, read
+from tangentkit.infinite.reading.tracing import LAYERS, OURS, Prelude, is_layer, trace
 from tangentkit.infinite.repeats import repeats
-from tangentkit.infinite.tracing import LAYERS, OURS, Prelude, is_layer, trace
 from tangentkit.linalg.spans import spans
 from tangentkit.nn import Stds, layer_stds
 

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tangentkit.compute.cost import duration
+from tangentkit.compute.cost.cost import duration
 from tangentkit.core.memory import format_bytes
 
 LONG_ENOUGH = 0.2

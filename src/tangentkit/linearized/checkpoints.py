@@ -9,10 +9,10 @@ import torch
 from torch import nn
 
 from tangentkit.core.errors import DataError, InputError
-from tangentkit.core.files import written_whole
-from tangentkit.core.fingerprints import fingerprint, module_fingerprint
+from tangentkit.core.files.fingerprints import fingerprint, module_fingerprint
+from tangentkit.core.files.safe import written_whole
+from tangentkit.core.files.weights import load_tensors
 from tangentkit.core.seeds import Key
-from tangentkit.core.weights import load_tensors
 from tangentkit.linearized.labeled import Labeled
 from tangentkit.linearized.settings import Training
 

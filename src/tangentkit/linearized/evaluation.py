@@ -9,7 +9,7 @@ from torch.utils import _pytree as pytree
 
 from tangentkit.core.batches import Batch, tensors
 from tangentkit.core.errors import ModelError
-from tangentkit.core.functions import ModelFunction
+from tangentkit.core.model.functions import ModelFunction
 
 Weights = dict[str, Tensor]
 """A value, or a direction, for each parameter by name."""

@@ -9,9 +9,9 @@ from torch import nn
 
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, ModelError
-from tangentkit.core.functions import TURN, Forward, ModelFunction, snapshot
-from tangentkit.core.hooks import refuse_hooked_parameters
-from tangentkit.core.parameters import Selection, select_parameters
+from tangentkit.core.model.functions import TURN, Forward, ModelFunction, snapshot
+from tangentkit.core.model.hooks import refuse_hooked_parameters
+from tangentkit.core.model.parameters import Selection, select_parameters
 from tangentkit.linearized.derivatives import ROUTES
 from tangentkit.linearized.evaluation import Evaluation, Outputs, Weights
 from tangentkit.linearized.finite import finite_orders

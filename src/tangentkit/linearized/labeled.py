@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, default_colla
 
 from tangentkit.core.batches import Batch, as_batch, batch_size, take
 from tangentkit.core.errors import InputError
-from tangentkit.core.fingerprints import fingerprint
+from tangentkit.core.files.fingerprints import fingerprint
 
 AT_ONCE = 256
 """Samples of one pass over a set."""

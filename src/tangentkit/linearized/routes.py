@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from tangentkit.core.batches import tensors
 from tangentkit.core.errors import ModelError
-from tangentkit.core.hooks import hooks_made
+from tangentkit.core.model.hooks import hooks_made
 from tangentkit.core.seeds import Key
 from tangentkit.linearized.derivatives import ROUTES, Route
 from tangentkit.linearized.evaluation import Evaluation, Weights

@@ -12,10 +12,10 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from tangentkit.core.batches import Batch, move
-from tangentkit.core.calls import call, read_outputs
 from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
-from tangentkit.core.files import as_path
-from tangentkit.core.functions import Forward
+from tangentkit.core.files.safe import as_path
+from tangentkit.core.model.calls import call, read_outputs
+from tangentkit.core.model.functions import Forward
 from tangentkit.core.seeds import Key
 from tangentkit.linearized.checkpoints import identity, load_checkpoint, save_checkpoint
 from tangentkit.linearized.labeled import Labeled, labeled

@@ -8,8 +8,8 @@ from pathlib import Path
 from torch import nn
 
 from tangentkit.core.errors import DataError, InputError
-from tangentkit.core.files import as_path, read_whole
-from tangentkit.core.weights import load_tensors
+from tangentkit.core.files.safe import as_path, read_whole
+from tangentkit.core.files.weights import load_tensors
 from tangentkit.models.cifar_resnet import cifar_resnet
 
 CIFAR_RESNET_SHA256 = {

@@ -66,7 +66,7 @@ def save(figure: Figure, path: str | Path, palette: Palette = LIGHT) -> Path:
         UnknownNameError: another suffix.
     """
     from tangentkit.core.errors import UnknownNameError
-    from tangentkit.core.files import as_path, write_whole
+    from tangentkit.core.files.safe import as_path, write_whole
 
     path = as_path(path)
     suffix = path.suffix.removeprefix(".")

@@ -6,5 +6,5 @@ takes which; `projection` keeps exactly what a calibration batch has in common, 
 runs the model within a memory budget; `arrangement` puts it together, and `sketched` and `evidence` tell the error.
 """
 
-from tangentkit.sketch.choice import SketchPlan as SketchPlan
 from tangentkit.sketch.kernel import SketchedTangentKernel as SketchedTangentKernel
+from tangentkit.sketch.methods.choice import SketchPlan as SketchPlan

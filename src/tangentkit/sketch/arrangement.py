@@ -7,19 +7,19 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.batches import Batch, batch_size
+from tangentkit.core.buffer_pool import zeros
 from tangentkit.core.errors import InputError
-from tangentkit.core.pages import zeros
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.outputs import Outputs, directions
 from tangentkit.empirical.structure import spread
-from tangentkit.sketch.bits import signs
-from tangentkit.sketch.choice import SketchPlan, choose
-from tangentkit.sketch.coordinates import Coordinates, working_dtype
-from tangentkit.sketch.factors import energies
-from tangentkit.sketch.layout import Orders
-from tangentkit.sketch.model_sketch import Half, ModelSketch
+from tangentkit.sketch.calibration.projection import Projection, calibrate
+from tangentkit.sketch.methods.choice import SketchPlan, choose
+from tangentkit.sketch.methods.coordinates import Coordinates, working_dtype
+from tangentkit.sketch.methods.factors import energies
+from tangentkit.sketch.methods.hashes import signs
+from tangentkit.sketch.methods.model_sketch import Half, ModelSketch
+from tangentkit.sketch.methods.parameter_order import Orders
 from tangentkit.sketch.passes import Passes
-from tangentkit.sketch.projection import Projection, calibrate
 
 BUFFER_ENTRIES = 2**24
 """Entries of factors and gradients that are worked on at a time, if the budget allows."""

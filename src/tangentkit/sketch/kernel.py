@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch, batch_size, check_same_structure, copied, take
-from tangentkit.core.calls import call
 from tangentkit.core.errors import (
     BudgetError,
     InputError,
@@ -16,24 +15,25 @@ from tangentkit.core.errors import (
     TangentkitError,
     UnknownNameError,
 )
-from tangentkit.core.functions import Forward, snapshot
-from tangentkit.core.hooks import refuse_hooked_parameters
 from tangentkit.core.memory import format_bytes, free_bytes, memory_budget, parse_bytes
-from tangentkit.core.parameters import Selection
-from tangentkit.core.refusals import accepted, refusal
+from tangentkit.core.model.calls import call
+from tangentkit.core.model.functions import Forward, snapshot
+from tangentkit.core.model.hooks import refuse_hooked_parameters
+from tangentkit.core.model.parameters import Selection
+from tangentkit.core.model.refusals import accepted, refusal
 from tangentkit.core.seeds import Key
-from tangentkit.empirical.knowledge import Knowledge
 from tangentkit.empirical.outputs import Outputs, check_outputs_name, words
 from tangentkit.empirical.tangent import outside_autograd
+from tangentkit.empirical.trust.profile import Knowledge
 from tangentkit.linalg.symmetry import mirrored
 from tangentkit.sketch.arrangement import Arrangement, arrange, project, spans
-from tangentkit.sketch.choice import METHODS, SketchPlan
-from tangentkit.sketch.coordinates import Coordinates, working_dtype
-from tangentkit.sketch.layout import Orders
+from tangentkit.sketch.calibration.projection import Projection
+from tangentkit.sketch.error.sketched import Sketched
 from tangentkit.sketch.loss import Loss, LossOfModel
+from tangentkit.sketch.methods.choice import METHODS, SketchPlan
+from tangentkit.sketch.methods.coordinates import Coordinates, working_dtype
+from tangentkit.sketch.methods.parameter_order import Orders
 from tangentkit.sketch.passes import Passes
-from tangentkit.sketch.projection import Projection
-from tangentkit.sketch.sketched import Sketched
 
 LEAST_DIM = 16
 OTHERS = 7
@@ -193,9 +193,9 @@ class SketchedTangentKernel(Kernel):
     def error(self, x: Batch) -> Tensor:
         """The estimated relative Frobenius error of the Gram matrix, ‖k(x) - K‖ / ‖K‖ with K exact, a scalar.
 
-        Two independent half-sketches tell how large errors are (see `tangentkit.sketch.sketched`), exact norms of the
-        gradients which part of that is the error of this seed (see `tangentkit.sketch.evidence`). With `probes`,
-        where neither knows enough, seven more sketches are made.
+        Two independent half-sketches tell how large errors are (see `sketch.error.sketched`), exact norms of the
+        gradients which part of that is the error of this seed (see `sketch.error.evidence`). With `probes`, where
+        neither knows enough, seven more sketches are made.
 
         Raises:
             InputError: there is one random output sign, whose error nothing tells.

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from torch import Tensor, nn
 
 from tangentkit.core.batches import Batch, batch_size
-from tangentkit.core.calls import read_outputs
 from tangentkit.core.errors import InputError
-from tangentkit.core.functions import Forward
+from tangentkit.core.model.calls import read_outputs
+from tangentkit.core.model.functions import Forward
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 """(outputs (n, c), targets) -> losses (n,)."""

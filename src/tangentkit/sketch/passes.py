@@ -8,9 +8,9 @@ from torch import Tensor
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.errors import BudgetError
 from tangentkit.core.memory import format_bytes
-from tangentkit.empirical.generic import generic_gradients
-from tangentkit.empirical.knowledge import Knowledge, Known
-from tangentkit.empirical.side import Side
+from tangentkit.empirical.passes.generic import generic_gradients
+from tangentkit.empirical.passes.layer_gradients import Side
+from tangentkit.empirical.trust.profile import Knowledge, Known
 from tangentkit.linalg.spans import spans
 
 PASS_BYTES = 2**28

@@ -14,8 +14,8 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 import numpy as np
 
 from tangentkit.core.errors import DataError, InputError
-from tangentkit.core.files import open_file, read_json, write_json, written_whole
-from tangentkit.core.fingerprints import fingerprint
+from tangentkit.core.files.fingerprints import fingerprint
+from tangentkit.core.files.safe import open_file, read_json, write_json, written_whole
 from tangentkit.core.memory import format_bytes, memory_budget
 
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tangentkit.core.errors import DataError, InputError, TangentkitError
-from tangentkit.core.files import (
+from tangentkit.core.files.safe import (
     JSON_BYTES,
     as_path,
     digest,
@@ -31,7 +31,7 @@ from tangentkit.core.files import (
     write_json,
     write_whole,
 )
-from tangentkit.core.seals import seal, unseal
+from tangentkit.core.files.seals import seal, unseal
 from tangentkit.studies.environment import Environment, here, peak_bytes
 from tangentkit.studies.records import (
     ARRAYS,

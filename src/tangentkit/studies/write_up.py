@@ -6,7 +6,7 @@ from itertools import count, islice
 from pathlib import Path
 from typing import Any
 
-from tangentkit.core.files import write_whole
+from tangentkit.core.files.safe import write_whole
 from tangentkit.core.memory import format_bytes
 from tangentkit.report import Page, Table, image
 from tangentkit.studies.environment import Environment

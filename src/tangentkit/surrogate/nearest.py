@@ -11,12 +11,12 @@ from torch import Tensor
 
 from tangentkit.compute.cache import BoundedCache
 from tangentkit.compute.kernel import Kernel, Row
-from tangentkit.compute.progress import Progress, shown
 from tangentkit.compute.sources import Source, sources_of
 from tangentkit.compute.terms import Range, as_term
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, NumericalError, briefly
 from tangentkit.core.memory import memory_budget
+from tangentkit.core.progress import Progress, shown
 from tangentkit.linalg.operator import MAX_SIDE, Operator
 from tangentkit.linalg.spans import spans
 

@@ -1,0 +1,1 @@
+"""What a Gram matrix will cost, and how large its tiles are."""

@@ -1,0 +1,1 @@
+"""Kernels of activations: conjugate and embedding kernels."""

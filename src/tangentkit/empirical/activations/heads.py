@@ -1,0 +1,139 @@
+"""The head of a model: its last product with a weight, found in the graph where no module makes it."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import Node
+
+from tangentkit.core.batches import Batch, batch_size, tensors
+from tangentkit.core.errors import ModelError
+from tangentkit.core.model.functions import ModelFunction
+from tangentkit.empirical.activations.watching import watch, watching
+from tangentkit.empirical.passes.recording import AnotherGraphError, Recording, record
+from tangentkit.empirical.reading.graph import Graph, Use
+from tangentkit.empirical.reading.independence import spread
+from tangentkit.empirical.rules.base import Matrix
+from tangentkit.empirical.structure import Structure, learn_structure
+from tangentkit.empirical.trust.verification import verified
+
+CONVOLUTION = "ConvolutionBackward0"
+
+
+@dataclass(frozen=True, eq=False)
+class Product:
+    """A product of samples with a weight, `x @ w` say, somewhere in a model's code."""
+
+    function: ModelFunction
+    structure: Structure
+    use: Use
+
+    def inputs(self, x: Batch) -> Tensor:
+        """What the weight is multiplied by: (n, d).
+
+        Raises:
+            ModelError: the model takes another path for these samples.
+        """
+
+        def inputs() -> Tensor:
+            site = record(self.function, x, self.structure).sites[self.use]
+            assert isinstance(site, Matrix)
+            return site.inputs(slice(None)).flatten(1).detach()
+
+        try:
+            return self.function.within(self.function.params, inputs)
+        except AnotherGraphError:
+            raise ModelError(
+                "the last product with a weight depends on the data",
+                expected="the same operations for all samples",
+                hint="layer=name of a module whose input is meant",
+            ) from None
+
+
+def last_product(function: ModelFunction, x: Batch, modules: dict[str, nn.Module]) -> Product | str | None:
+    """The last product with a weight: the name of the module that makes it, or the product where none does.
+
+    A module that is called before the last product of all is not meant if that product works on what the module gave;
+    a product beside a module, such as a low-rank correction, is its correction.
+
+    Args:
+        function: the model, of all its parameters.
+        x: some samples.
+        modules: the linear layers by name.
+    """
+    # Saved tensors of checkpointed blocks are computed when they are looked at: all must see the snapshot.
+    return function.within(function.params, lambda: _found(function, x, modules))
+
+
+def _found(function: ModelFunction, x: Batch, modules: dict[str, nn.Module]) -> Product | str | None:
+    flat, calls, trial = _with_flat_outputs(function), [], spread(x, 3)
+
+    def traced() -> Recording:
+        with watching(modules, lambda name, _, output: calls.append((name, _node(output)))):
+            return record(flat, trial, structure)
+
+    try:
+        structure = learn_structure(flat, x)
+        recording = flat.within(flat.params, traced)
+    except (ModelError, RuntimeError, AnotherGraphError):
+        # Whatever makes the graph unreadable, the modules are called all the same.
+        return _last_called(function, trial, modules)
+    product = _latest(recording)
+    name, made = calls[-1] if calls else (None, None)
+    if product is None or (made is not None and not _is_beyond(recording.graph, product.node, made)):
+        return name
+    structure = verified(flat, x, structure)
+    trusted = any(product in layer.uses for layer in structure.layers)
+    return Product(flat, structure, product) if trusted else name
+
+
+def _last_called(function: ModelFunction, x: Batch, modules: dict[str, nn.Module]) -> str | None:
+    names: list[str] = []
+    watch(function, x, modules, lambda name, *_: names.append(name))
+    return names[-1] if names else None
+
+
+def _latest(recording: Recording) -> Use | None:
+    """The use that was run last, of those that are products of matrices."""
+    products = [
+        use
+        for layer in recording.structure.layers
+        for use in (*layer.uses, *layer.bias_uses)
+        if isinstance(recording.sites[use], Matrix) and recording.graph.nodes[use.node].name() != CONVOLUTION
+    ]
+    return max(products, key=lambda use: recording.graph.nodes[use.node]._sequence_nr(), default=None)
+
+
+def _is_beyond(graph: Graph, i: int, earlier: Node) -> bool:
+    """Whether node i works on what an earlier node gave."""
+    waiting, seen = [i], {i}
+    while waiting:
+        for edge in graph.edges[waiting.pop()]:
+            if edge is None or edge[0] in seen:
+                continue
+            if graph.nodes[edge[0]] is earlier:
+                return True
+            seen.add(edge[0])
+            waiting.append(edge[0])
+    return False
+
+
+def _node(output: object) -> Node | None:
+    found = tensors(output)
+    return found[0].grad_fn if found else None
+
+
+def _with_flat_outputs(function: ModelFunction) -> ModelFunction:
+    """The same model, whatever it returns flattened to (n, c)."""
+
+    def forward(model: nn.Module, x: Batch) -> Tensor:
+        n = batch_size(x)
+        outputs = tensors(function.forward(model, x))
+        fitting = [
+            leaf.reshape(n, -1) for leaf in outputs if leaf.is_floating_point() and leaf.shape[:1] == (n,)
+        ]
+        if not fitting:
+            raise ModelError("no output has the samples first")
+        return torch.cat(fitting, 1)
+
+    return replace(function, forward=forward)

@@ -1,0 +1,1 @@
+"""From per-sample gradients to tiles of a kernel."""

@@ -1,0 +1,210 @@
+"""All samples of a tile's side, gathered from passes over a few samples at a time.
+
+Activations and their gradients are large and needed once; what the kernel is made of is small. So passes run over few
+samples, whose tensors stay near the cache, and what is kept of them is, for each layer, the smaller of
+
+* the per-sample gradients, written down (n, r, d): vectors, and weights shared over many positions;
+* the outgoing gradients g (n, h, r, s, q), whose inputs a the recordings hold anyway.
+
+Layers whose directions merge keep one direction in the place of all.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tangentkit.core.buffer_pool import empty
+from tangentkit.empirical.passes.blocks import Blocks, even
+from tangentkit.empirical.passes.layer_gradients import (
+    Merged,
+    Outgoing,
+    Side,
+    layer_indices,
+    layer_inputs,
+    matrix_gradients,
+)
+from tangentkit.empirical.passes.recording import Recording
+from tangentkit.empirical.passes.routes import Cost, Costs, Size
+from tangentkit.empirical.structure import Layer
+from tangentkit.linalg.spans import spans
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """Samples with their gradients for a group of r output directions."""
+
+    recordings: list[Recording]
+    r: int
+    written: dict[str, Tensor]
+    """Parameter -> gradients (n, r, d)."""
+    outgoing: dict[Layer, Tensor]
+    """Layer, or part of a tied layer -> outgoing gradients (n, h, r, s, q)."""
+
+    @property
+    def n(self) -> int:
+        """Number of samples."""
+        return sum(recording.n for recording in self.recordings)
+
+    def input_pieces(
+        self, layer: Layer, most: int, columns: slice = slice(None)
+    ) -> Iterator[tuple[slice, Tensor]]:
+        """(samples, a (n, h, s, p)) for at most so many samples at a time, and some of the p columns."""
+        start = 0
+        for recording in self.recordings:
+            for some in spans(recording.n, most):
+                a = layer_inputs(recording, layer, some, columns)
+                yield slice(start + some.start, start + some.stop), a
+            start += recording.n
+
+    def inputs(self, layer: Layer) -> Tensor:
+        """a (n, h, s, p) of all samples, contiguous."""
+        parts = [layer_inputs(recording, layer, slice(None)) for recording in self.recordings]
+        return parts[0].contiguous() if len(parts) == 1 else torch.cat(parts)
+
+    def indices(self, layer: Layer) -> Tensor:
+        """Rows looked up (n, s), -1 for none."""
+        return torch.cat([layer_indices(recording, layer) for recording in self.recordings])
+
+
+def is_written(layer: Layer, size: Size, cost: Cost) -> bool:
+    """Whether a layer's gradients are written down, rather than kept as factors."""
+    written = layer.kind == "vector" or cost.route == "assembled"
+    return written or (cost.route == "gradient" and size.compact)
+
+
+@dataclass(frozen=True, eq=False)
+class Passing:
+    """A few samples on their way through the model, in all output directions of a group."""
+
+    recording: Recording
+    group: Tensor
+    """Output directions (r, c)."""
+    generic: dict[str, Tensor]
+    """Parameter without a rule -> gradients (n, r, p)."""
+
+    def sides(self, layers: Iterable[Layer] | None = None) -> Iterator[Side]:
+        """The samples with the gradients that layers need, one direction after the other."""
+        for direction in self.group:
+            yield Side(self.recording, self.recording.backward(direction[None], layers), {})
+
+
+def gather(passing: Iterable[Passing], n: int, costs: Costs, *, full: bool, blocks: Blocks) -> Gathered:
+    """Keeps what the contraction needs.
+
+    Gradients are copied to their place direction by direction, while they are near the cache.
+
+    Args:
+        passing: a few samples each.
+        n: how many samples they have together.
+        costs: layer -> its size and the route it takes.
+        full: whether output directions are kept apart.
+        blocks: sizes of temporary blocks.
+    """
+    recordings, written, outgoing = [], _Rows(n), _Rows(n)
+    merging = {layer: found for layer, found in costs.items() if layer.merges and not full}
+    apart = {layer: found for layer, found in costs.items() if layer not in merging}
+    stacks, r, start = None, 0, 0
+
+    def keep(side: Side, chosen: Costs, stacks: _Rows, k: int, r: int) -> None:
+        for layer, (size, cost) in chosen.items():
+            if is_written(layer, size, cost) and layer.kind == "matrix":
+                _keep(side.outgoing(layer), stacks, layer, slice(0, side.n), k, r, "as it comes")
+            elif is_written(layer, size, cost):
+                values = side.vectors(layer.uses) if layer.kind == "vector" else side.assembled(layer)
+                written.put(layer.weight, samples, k, r, values)
+            else:
+                for part in layer.parts:
+                    _keep(side.outgoing(part), outgoing, part, samples, k, r, _order(cost, full))
+            if layer.bias is not None and cost.route == "gradient" and not size.compact:
+                written.put(layer.bias, samples, k, r, side.vectors(layer.bias_uses))
+
+    for some in passing:
+        recording, r = some.recording, len(some.group)
+        samples = slice(start, start + recording.n)
+        if stacks is None or r == 1 or recording.n > stacks.n:  # a single direction may be kept as it came
+            stacks = _Rows(recording.n)
+        merged, alone = Merged(), _Rows(recording.n)
+        for k, side in enumerate(some.sides(costs)):
+            keep(side, apart, stacks, k, r)
+            merged.add(side, merging)
+        keep(merged.side(recording), merging, alone, 0, 1)
+        for layer, g in (*stacks.tensors.items(), *alone.tensors.items()):
+            size, directions = costs[layer][0], g.shape[2]
+            weight = written.slot(layer.weight, samples, (directions, size.h, size.q, size.p), g)
+            shape = (directions, size.h, size.q)
+            bias = None if layer.bias is None else written.slot(layer.bias, samples, shape, g)
+            _write(recording, layer, g, weight, bias, blocks)
+        for name, values in some.generic.items():
+            written.slot(name, samples, values.shape[1:], values).copy_(values)
+        recordings.append(recording)
+        start = samples.stop
+    return Gathered(recordings, r, {k: v.flatten(2) for k, v in written.tensors.items()}, outgoing.tensors)
+
+
+class _Rows:
+    """Tensors over all samples, filled some samples and one direction at a time."""
+
+    def __init__(self, n: int):
+        self.n = n
+        self.tensors: dict[Any, Tensor] = {}
+
+    def slot(self, name: object, samples: slice, shape: Iterable[int], like: Tensor) -> Tensor:
+        """Where these samples go."""
+        if name not in self.tensors:
+            self.tensors[name] = empty(like, self.n, *shape)
+        return self.tensors[name][samples]
+
+    def put(self, name: object, samples: slice, k: int, r: int, values: Tensor) -> None:
+        """Takes values (n, 1, ...) of direction k of r."""
+        if len(values) == self.n and r == 1:
+            self.tensors[name] = values
+        else:
+            self.slot(name, samples, (r, *values.shape[2:]), values)[:, k].copy_(values[:, 0])
+
+
+def _write(
+    recording: Recording, layer: Layer, g: Tensor, weight: Tensor, bias: Tensor | None, blocks: Blocks
+) -> None:
+    """Gradients (n, r, h, q, p) of a weight and (n, r, h, q) of its bias from g (n, h, r, s, q).
+
+    A few samples at a time, so that g comes from memory once.
+    """
+    _, h, r, s, q = g.shape
+    step = max(1, blocks.pieces // (h * s * max(weight.shape[-1], r * q)))
+    for samples in spans(recording.n, even(recording.n, step)):  # of one size: memory is used again
+        matrix_gradients(g[samples], layer_inputs(recording, layer, samples), out=weight[samples])
+        if bias is not None:
+            bias[samples] = g[samples].sum(3).transpose(1, 2)
+
+
+def _order(cost: Cost, full: bool) -> str:
+    """Which axis of g varies fastest but one: what the route multiplies without another copy."""
+    if cost.route == "gradient":
+        return "as it comes"
+    return "positions apart" if full else "directions joined"
+
+
+def _keep(g: Outgoing, rows: _Rows, name: Layer, samples: slice, k: int, r: int, order: str) -> None:
+    """Copies outgoing gradients of direction k of r to their place among all samples."""
+    n, h, _, s, q = g.sizes
+    first = g.parts[0][0]
+    if n == rows.n and r == len(g.parts) == 1 and order == "as it comes":
+        rows.tensors[name] = first.unsqueeze(2)
+        return
+    if order == "as it comes":
+        order = "directions joined" if s == 1 or first.stride(-1) == 1 < q else "positions last"
+    shape, back = {
+        "positions apart": ((h, r, s, q), (0, 1, 2, 3, 4)),
+        "directions joined": ((h, s, r, q), (0, 1, 3, 2, 4)),
+        "positions last": ((h, r, q, s), (0, 1, 2, 4, 3)),
+    }[order]
+    if name not in rows.tensors:
+        rows.tensors[name] = empty(first, rows.n, *shape).permute(back)
+    out, start = rows.tensors[name][samples], 0
+    for (view,) in g.parts:
+        positions = slice(start, start + view.shape[2])
+        out[:, :, k, positions].copy_(view)
+        start = positions.stop

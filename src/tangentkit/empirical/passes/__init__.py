@@ -1,0 +1,1 @@
+"""Passes of a batch through a model: what is recorded, per-sample gradients, their cost and their sizes."""

@@ -1,0 +1,215 @@
+"""What each route of a layer takes, counted in FLOPs and bytes."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Self
+
+from tangentkit.empirical.passes.blocks import pair_block, row_block
+from tangentkit.empirical.passes.recording import Recording
+from tangentkit.empirical.rules.base import Lookup, Matrix
+from tangentkit.empirical.structure import Layer
+
+FLOPS_PER_BYTE = 16
+"""Multiply-adds that a core does while one byte comes from memory: what weighs bytes against FLOPs."""
+THROUGH_POOLING = 3
+"""Times that gradients come from memory on their way through a pooling and an activation, and to their place."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """A kernel of n by m samples in r directions."""
+
+    n: int
+    m: int
+    r: int
+    full: bool
+    symmetric: bool
+
+    def half(self, block: int) -> float:
+        """Share of the pairs that is computed in blocks of so many samples."""
+        blocks = -(-self.n // block)
+        return (blocks + 1) / (2 * blocks) if self.symmetric else 1.0
+
+    def tiles(self, samples: int) -> dict[Self, int]:
+        """The work in tiles of so many samples a side: each kind of tile, and how many there are of it.
+
+        Example:
+            >>> [(tile.n, tile.m, times) for tile, times in Work(5, 5, 1, False, True).tiles(2).items()]
+            [(2, 2, 2), (1, 1, 1), (2, 2, 1), (1, 2, 2)]
+        """
+        rows, columns = _sides(self.n, samples), _sides(self.m, samples)
+        if not self.symmetric:
+            return {replace(self, n=n, m=m): i * j for n, i in rows.items() for m, j in columns.items()}
+        diagonal = {replace(self, n=n, m=n): times for n, times in rows.items()}
+        whole = self.n // samples
+        below = {n: whole * (whole - 1) // 2 if n == samples else whole for n in rows}
+        others = {replace(self, n=n, m=samples, symmetric=False): times for n, times in below.items()}
+        return diagonal | {tile: times for tile, times in others.items() if times}
+
+    @property
+    def samples(self) -> int:
+        """Samples whose gradients are needed."""
+        return self.n if self.symmetric else self.n + self.m
+
+    @property
+    def copies(self) -> int:
+        """Rows of the kernel for each sample."""
+        return self.r if self.full else 1
+
+    @property
+    def products(self) -> int:
+        """Products of directions for each pair of samples."""
+        return self.r**2 if self.full else self.r
+
+
+@dataclass(frozen=True)
+class Size:
+    """A layer's gradient Σ_s g_s ⊗ a_s: h heads, s positions, a of length p, g of length q."""
+
+    h: int
+    s: int
+    p: int
+    q: int
+    summed: int = 0
+    """Products that are summed to make a, where it is seen from behind a pooling."""
+
+    @property
+    def compact(self) -> bool:
+        """Whether the gradient is not much larger than its factor g: then it may as well be written down."""
+        return self.p <= 2 * self.s
+
+    @property
+    def kept(self) -> int:
+        """Entries that are kept of a sample, for one output direction."""
+        return self.h * self.q * (self.p if self.compact else self.s)
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What a route takes."""
+
+    route: str
+    flops: float
+    bytes: float
+
+    @property
+    def weight(self) -> float:
+        """FLOPs and bytes on one scale."""
+        return self.flops + FLOPS_PER_BYTE * self.bytes
+
+
+Costs = dict[Layer, tuple[Size, Cost]]
+"""Layer -> its size and the route it takes."""
+
+
+def size_of(recording: Recording, layer: Layer) -> Size:
+    """The size of a layer's gradient, from any recording."""
+    graph, numel = recording.graph, recording.parameters[layer.weight].numel()
+    if layer.kind in ("vector", "assembled"):
+        return Size(1, 1, 1, numel)
+    first, positions = recording.sites[layer.parts[-1].uses[0]], 0
+    for use in layer.uses:
+        site = recording.sites[use]
+        positions += site.indices.shape[1] if isinstance(site, Lookup) else site.inputs(slice(0, 1)).shape[2]  # pyright: ignore
+    if isinstance(first, Matrix):
+        _, h, _, p = first.inputs(slice(0, 1)).shape
+        return Size(h, positions, p, numel // (h * p), first.summed)
+    rows = graph.shapes(layer.uses[0].source[0])[layer.uses[0].source[1]][0]
+    return Size(1, positions, rows, numel // rows)
+
+
+def arrange(layers: Iterable[Layer], sizes: dict[Layer, Size], work: Work, item: int) -> Costs:
+    """The layers to work with, each with its size and cheapest route: as it is, or seen from behind."""
+
+    def costs(some: Iterable[Layer]) -> Costs:
+        return {layer: (sizes[layer], cheapest(layer, sizes[layer], work, item)) for layer in some}
+
+    def weight(found: Costs) -> float:
+        return sum(cost.weight for _, cost in found.values())
+
+    chosen: Costs = {}
+    for layer in layers:
+        direct, behind, z = costs([layer]), costs(layer.behind), sizes[layer]
+        pooled = not any(view.merges for view in layer.behind)
+        passed = pooled * THROUGH_POOLING * item * work.samples * work.r * z.h * z.s * z.q
+        shorter = behind and weight(behind) < weight(direct) + FLOPS_PER_BYTE * passed
+        chosen |= behind if shorter else direct
+    return chosen
+
+
+def routes(layer: Layer, size: Size, work: Work, item: int) -> list[Cost]:
+    """The routes that a layer can take; `item` is the number of bytes of a scalar."""
+    work = replace(work, r=1) if layer.merges and not work.full else work
+    found = {"matrix": _matrix_costs, "lookup": _lookup_costs, "tied": _tied_costs}.get(
+        layer.kind, _vector_costs
+    )(size, work, item)
+    return [Cost("assembled", c.flops, c.bytes) for c in found] if layer.kind == "assembled" else found
+
+
+def cheapest(layer: Layer, size: Size, work: Work, item: int) -> Cost:
+    """The cheapest route for a layer."""
+    return min(routes(layer, size, work, item), key=lambda cost: cost.weight)
+
+
+def in_tiles(layer: Layer, size: Size, tiles: dict[Work, int], route: str, item: int) -> Cost:
+    """What a route takes in all tiles."""
+    each = [
+        (cost, times)
+        for tile, times in tiles.items()
+        for cost in routes(layer, size, tile, item)
+        if cost.route == route
+    ]
+    return Cost(route, sum(c.flops * times for c, times in each), sum(c.bytes * times for c, times in each))
+
+
+def _matrix_costs(z: Size, w: Work, item: int) -> list[Cost]:
+    pairs = w.n * z.s * w.m * z.s * z.h * w.half(pair_block(w.n, z.s * w.copies))
+    columns = z.h * z.q * z.p
+    inputs = 2 * w.samples * z.summed / z.h  # what is summed is the same for all heads
+    return [
+        Cost(
+            "pairwise" if z.s > 1 else "factored",
+            2 * pairs * (z.p + w.products * z.q) + 2 * w.samples * z.summed,
+            item * (3 * pairs * (w.products if w.full else 1) + inputs),
+        ),
+        Cost(
+            "gradient",
+            2 * w.samples * (w.r * z.s * columns + z.summed) + _gram_flops(w, columns),
+            item * (w.samples * (w.r * columns + 2 * z.h * z.s * z.p) + inputs),
+        ),
+    ]
+
+
+def _lookup_costs(z: Size, w: Work, item: int) -> list[Cost]:
+    pairs, rows = w.n * z.s * w.m * z.s * w.half(pair_block(w.n, z.s * w.copies)), min(z.p, w.n * z.s)
+    return [
+        Cost(
+            "lookup (pairs)", 2 * pairs * w.products * z.q, item * 3 * pairs * (w.products if w.full else 1)
+        ),
+        Cost(
+            "lookup (rows)",
+            _gram_flops(w, rows * z.q),
+            item * 3 * w.samples * w.r * rows * z.q,
+        ),
+    ]
+
+
+def _tied_costs(z: Size, w: Work, item: int) -> list[Cost]:
+    pairs, _ = _matrix_costs(z, w, item)
+    (written,) = _vector_costs(Size(1, 1, 1, z.q * z.p), w, item)
+    return [Cost("tied", pairs.flops, pairs.bytes), Cost("assembled", written.flops, written.bytes)]
+
+
+def _sides(n: int, samples: int) -> dict[int, int]:
+    """n in parts of so many: size of a part -> how often it occurs."""
+    whole, rest = divmod(n, samples)
+    return {part: times for part, times in ((samples, whole), (rest, 1)) if part * times}
+
+
+def _gram_flops(w: Work, columns: int) -> float:
+    block = max(1, row_block(w.n * w.copies) // w.copies)
+    return 2 * w.n * w.m * w.half(block) * w.products * columns
+
+
+def _vector_costs(z: Size, w: Work, item: int) -> list[Cost]:
+    return [Cost("elementwise", _gram_flops(w, z.q), 2 * item * w.samples * w.r * z.q)]

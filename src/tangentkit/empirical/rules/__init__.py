@@ -1,0 +1,1 @@
+"""Layer rules: how each kind of autograd node turns an outgoing gradient into per-sample gradients."""

@@ -1,0 +1,1 @@
+"""What is known of a model, and why it may be trusted: rules verified against plain autograd."""

@@ -1,0 +1,1 @@
+"""Covariances through a network of infinite width."""

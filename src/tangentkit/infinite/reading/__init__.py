@@ -1,0 +1,1 @@
+"""From a module to the nodes of its infinite-width limit."""

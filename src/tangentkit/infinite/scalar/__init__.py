@@ -1,0 +1,1 @@
+"""Kernels that are functions of an inner product: MLPs, and spectra on the cube and on the sphere."""

@@ -1,0 +1,1 @@
+"""Training dynamics in a fixed kernel, in closed form."""

@@ -1,0 +1,53 @@
+"""The eigenmodes of a kernel, in float64, with zero told from rounding."""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from tangentkit.core.errors import NumericalError
+from tangentkit.linalg import Operator, check_symmetric, spectrum
+from tangentkit.linalg.checks import below_zero
+from tangentkit.machines.kernel_shapes import WORKING
+
+
+@dataclass(frozen=True, eq=False)
+class Modes:
+    """K = V diag(λ) Vᵀ of a positive semi-definite kernel, all of it."""
+
+    values: Float[Tensor, " n"]
+    """Descending, rounding below zero set to zero."""
+    vectors: Float[Tensor, "n n"]
+    """As columns."""
+    cutoff: float
+    """What may be zero: n ε λ_max with the ε of the kernel's dtype, or as far as eigenvalues below zero show."""
+
+    @classmethod
+    def of(cls, K: Operator) -> "Modes":
+        """The modes of a kernel.
+
+        Raises:
+            NumericalError: K is not symmetric, or has an eigenvalue below zero beyond rounding.
+            BudgetError: the dense form of K is beyond the default budget.
+        """
+        check_symmetric(K)
+        matrix = K.dense().to(WORKING)
+        s = spectrum((matrix + matrix.T) / 2)
+        size, smallest = float(s.values.abs().max()), float(s.values.min())
+        allowed = below_zero(K.dtype)
+        if smallest < -allowed * size:
+            raise NumericalError(
+                "the kernel is not positive semi-definite, so training would diverge",
+                expected=f"no eigenvalue below -{allowed:.1e} of the largest ({size:.3g})",
+                got=f"{smallest:.3g}",
+                hint=f"a kernel K + {-smallest:.3g} I would do",
+            )
+        # Rounding goes as far above zero as it goes below, such as that of a kernel computed in float32.
+        cutoff = max(len(matrix) * torch.finfo(K.dtype).eps * size, -2 * smallest)
+        return cls(s.values.clamp(min=0), s.vectors, cutoff)
+
+    @property
+    def in_range(self) -> Bool[Tensor, " n"]:
+        """Which modes span the range of K, zero told from rounding."""
+        return self.values > self.cutoff

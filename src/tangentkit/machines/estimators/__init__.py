@@ -1,0 +1,1 @@
+"""Kernel machines as scikit-learn estimators."""

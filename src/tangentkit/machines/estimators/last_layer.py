@@ -1,0 +1,202 @@
+"""The last layer refitted: a copy of a network with the best last layer for its own features."""
+
+import copy
+from typing import Any, Literal, TypeVar, get_args
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+from torch.nn.utils import parametrize
+
+from tangentkit.core.batches import Batch, as_batch, take
+from tangentkit.core.errors import InputError, ModelError, UnknownNameError
+from tangentkit.core.model.functions import Forward, call, snapshot
+from tangentkit.empirical import ConjugateKernel
+from tangentkit.linalg.matrices import as_tensor
+from tangentkit.machines.estimators.logistic import KernelLogistic
+from tangentkit.machines.estimators.regression import KernelRegression
+
+Model = TypeVar("Model", bound=nn.Module)
+Loss = Literal["squared", "logistic"]
+
+RIDGES = [10.0**power for power in range(-10, 3)]
+"""Ridges that are tried, relative to the mean square of the singular values of the features."""
+TRIAL = 8
+"""Samples on which the refitted network is compared with what it should compute."""
+TOLERANCE = 1e-3
+"""How far its outputs may be off, relative to the largest."""
+
+
+def refit_last_layer(
+    model: Model,
+    x: Batch,
+    y: Any,
+    *,
+    loss: Loss | None = None,
+    ridge: float | None = None,
+    sample_weight: Any = None,
+    layer: str | None = None,
+    forward: Forward | None = None,
+) -> Model:
+    """A copy of a network whose last linear layer is the optimum for the features that come to it.
+
+    With h(x) the input of that layer (and a 1, where it has a bias) and V its weights and bias, V minimizes
+
+        Σ_i w_i |V h(x_i) - y_i|² + ridge |V|²                    "squared"
+        Σ_i w_i cross-entropy(V h(x_i), y_i) + (ridge / 2) |V|²   "logistic"
+
+    No other parameter changes, and the model itself is left as it is. A layer whose weight is tied to another one is
+    untied in the copy.
+
+    Args:
+        model: ends in a linear layer; a log-softmax may follow where the loss is logistic.
+        x: samples.
+        y: targets (n,) or (n, c); or labels (n,), integers from 0 to c - 1 that name the model's outputs.
+        loss: None takes "logistic" for integers and "squared" for other numbers. Labels under "squared" are
+            targets 1 and 0.
+        ridge: None takes 1 for "logistic", and for "squared" the one with the least leave-one-out error.
+        sample_weight: (n,), not negative.
+        layer: the name of the layer; by default the last linear layer that the model calls.
+        forward: (model, batch) -> outputs (n, c), for models with other inputs or outputs.
+
+    Raises:
+        InputError: x, y or an option does not fit.
+        ModelError: the outputs are not those of a linear layer that is called once.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> model = nn.Sequential(nn.Linear(2, 50), nn.Tanh(), nn.Linear(50, 1))
+        >>> x = torch.randn(200, 2)
+        >>> y = x[:, 0] * x[:, 1]
+        >>> better = refit_last_layer(model, x, y)
+        >>> bool((better(x)[:, 0] - y).square().mean() < 0.01), torch.equal(better[0].weight, model[0].weight)
+        (True, True)
+    """
+    x, y = as_batch(x), as_tensor(y if isinstance(y, Tensor) else torch.as_tensor(y), "targets")
+    is_label = not y.is_floating_point()
+    loss = ("logistic" if is_label else "squared") if loss is None else loss
+    if loss not in get_args(Loss):
+        raise UnknownNameError("loss", str(loss), get_args(Loss))
+    twin = _copied(model)
+    name, head = _head(twin, x, layer, forward)
+    kernel = ConjugateKernel(model, name, bias=head.bias is not None, forward=forward)
+    features = kernel.features(x)
+    if features.shape[1] != head.in_features + (head.bias is not None):
+        raise ModelError(
+            f"layer {name!r} is applied at several positions of a sample",
+            expected=f"one input of {head.in_features} numbers for every sample",
+            got=f"{features.shape[1] - (head.bias is not None)} numbers",
+        )
+    Phi, c = features.double(), head.out_features
+    if loss == "logistic":
+        V = _logistic(Phi, _labels(y, len(Phi), c), c, 1.0 if ridge is None else ridge, sample_weight)
+    else:
+        targets = nn.functional.one_hot(_labels(y, len(Phi), c), c) if is_label and c > 1 else y
+        V = _squared(Phi, _targets(targets, len(Phi), c), ridge, sample_weight)
+    _replace(head, V)
+    _check(twin, take(x, slice(TRIAL)), forward, Phi[:TRIAL] @ V, name, loss)
+    return twin
+
+
+def _copied(model: Model) -> Model:
+    if not isinstance(model, nn.Module):
+        raise InputError("not a model", expected="a torch module", got=type(model).__name__)
+    try:
+        return copy.deepcopy(model)
+    except RuntimeError as error:
+        raise ModelError(
+            f"the model cannot be copied ({error})", hint="copy.deepcopy(model) must work"
+        ) from error
+
+
+def _head(model: nn.Module, x: Batch, layer: str | None, forward: Forward | None) -> tuple[str, nn.Linear]:
+    """The last linear layer and its name."""
+    name = ConjugateKernel(model, layer, forward=forward).layer_of(x)
+    head = None if name is None else model.get_submodule(name)
+    if not isinstance(head, nn.Linear) or parametrize.is_parametrized(head):
+        found = "a product that no module makes" if name is None else f"{name!r}, a {type(head).__name__}"
+        raise ModelError(
+            "the last layer is no plain linear layer",
+            expected="nn.Linear, without parametrizations",
+            got=found,
+            hint="layer=name of a linear layer that gives the outputs; or parametrize.remove_parametrizations",
+        )
+    assert name is not None
+    return name, head
+
+
+def _labels(y: Tensor, n: int, c: int) -> Int[Tensor, " n"]:
+    """Labels that name the outputs, every one of them."""
+    classes = max(c, 2)
+    if y.shape != (n,) or y.is_floating_point():
+        raise InputError(
+            "bad labels", expected=f"integers of shape ({n},)", got=f"{y.dtype} {tuple(y.shape)}"
+        )
+    y = y.long().cpu()
+    if y.min() < 0 or y.max() >= classes or len(y.unique()) < classes:
+        raise InputError(
+            f"labels do not fit a model of {c} output{'s' * (c > 1)}",
+            expected=f"all of 0 to {classes - 1}",
+            got=f"{y.unique().tolist()[:20]}",
+            hint="numbers that are no labels: y.float()",
+        )
+    return y
+
+
+def _targets(y: Tensor, n: int, c: int) -> Float[Tensor, "n c"]:
+    if y.shape != (n, c) and not (c == 1 and y.shape == (n,)):
+        expected = f"shape ({n}, {c})" + (f" or ({n},)" if c == 1 else "")
+        raise InputError("targets do not fit the model", expected=expected, got=tuple(y.shape))
+    return y.double().reshape(n, c)
+
+
+def _squared(
+    Phi: Float[Tensor, "n d"], Y: Float[Tensor, "n c"], ridge: float | None, weights: Any
+) -> Float[Tensor, "d c"]:
+    if ridge is not None:
+        return torch.as_tensor(KernelRegression("features", ridge=ridge).fit(Phi, Y.to(Phi), weights).coef_)
+    scale = float(Phi.square().sum()) / min(Phi.shape)
+    machine = KernelRegression("features", solver="features").fit(Phi, Y.to(Phi), weights)
+    path = machine.ridge_path([scale * share for share in RIDGES])
+    return min(path, key=lambda machine: float(machine.leave_one_out().square().mean())).coef_
+
+
+def _logistic(
+    Phi: Float[Tensor, "n d"], labels: Int[Tensor, " n"], c: int, ridge: float, weights: Any
+) -> Float[Tensor, "d c"]:
+    # With two outputs the optimum is V = (-γ/2, γ/2) of one logit γ, whose norm counts half.
+    machine = KernelLogistic("features", ridge=ridge / 2 if c == 2 else ridge).fit(Phi, labels, weights)
+    V = machine.logits(torch.eye(Phi.shape[1]).to(Phi)).to(
+        Phi
+    )  # linear: those of unit vectors are the coefficients
+    return torch.cat([-V / 2, V / 2], 1) if c == 2 else V
+
+
+def _replace(head: nn.Linear, V: Float[Tensor, "d c"]) -> None:
+    """New parameters, not new values in the old ones, which another layer may share."""
+    d = head.in_features
+    for name, values in (("weight", V[:d].T), ("bias", V[d:].flatten())):
+        old = getattr(head, name)
+        if old is not None:
+            setattr(head, name, nn.Parameter(values.contiguous().to(old), requires_grad=old.requires_grad))
+
+
+def _check(
+    model: nn.Module, x: Batch, forward: Forward | None, expected: Float[Tensor, "n c"], name: str, loss: Loss
+) -> None:
+    """Refuses a model that does something else with what the layer gives than to return it."""
+    function = snapshot(model, params=lambda *_: True, forward=forward or call)
+    with torch.no_grad():
+        outputs = function(function.params, x).to(expected)
+    if outputs.shape == expected.shape:
+        gap = outputs - expected
+        if loss == "logistic":  # a log-softmax takes the same from all outputs of a sample
+            gap = gap - gap.mean(1, keepdim=True) * (expected.shape[1] > 1)
+        if gap.abs().max() <= TOLERANCE * expected.abs().max():
+            return
+    raise ModelError(
+        f"the outputs are not those of layer {name!r}",
+        expected="a model that returns what its last linear layer gives, which it calls once",
+        got=f"outputs of shape {tuple(outputs.shape)} that differ from it",
+        hint="forward=lambda model, batch: ... to return what the layer gives, or layer= another name",
+    )

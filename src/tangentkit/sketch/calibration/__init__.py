@@ -1,0 +1,1 @@
+"""Exact coordinates from a calibration batch."""

@@ -1,0 +1,1 @@
+"""Sketched samples, and the error of what is computed from them."""

@@ -1,0 +1,172 @@
+"""Sketched samples, and the error of what is computed from them.
+
+Two things tell the error of a kernel R = Φ Φᵀ that is sketched in D coordinates.
+
+* The gap between the kernels of two independent half-sketches: E‖R_1 - R_2‖² / 4 = E‖R - E R‖². It assumes nothing,
+  but where one eigenvalue dominates, it is a single random number.
+* The law of a dense sketch, Var R_ij = (R_ii R_jj + R_ij²) / D, which hash sketches keep up to entries that cannot
+  meet. It has no noise to speak of.
+
+So the law says how errors are spread over entries. How large they are in all is a compromise of both, on the scale of
+logarithms, in which the gap counts the more, the less its distance from the law can be chance. That is the error of a
+typical seed; `evidence` tells that of the seed at hand from exact norms.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from tangentkit.core.errors import InputError
+from tangentkit.linalg.spans import spans
+from tangentkit.sketch.error.evidence import ROUNDING, Evidence, evidence
+
+ENTRIES = 2**22
+"""Entries of Gram matrices that are formed at a time."""
+DOUBT = 0.1
+"""Relative error that the law may have where nothing speaks against it."""
+TINY = torch.finfo(torch.float64).tiny
+
+
+@dataclass(frozen=True, eq=False)
+class Sketched:
+    """Exact coordinates and two independent sketches of what they leave, for n samples."""
+
+    exact: Tensor
+    """(n, rank)"""
+    halves: list[Tensor]
+    """(n, dim) each; the Gram of one is an unbiased estimate of the residual kernel."""
+    shares: list[float]
+    """Weight of each half."""
+    signs: str = "none"
+    """Random output signs: "none", "one" that both halves see, or signs of their "own"."""
+    norms: Tensor | None = None
+    """Exact ‖gradient‖² (n,), where they are known."""
+
+    @cached_property
+    def sketched(self) -> Tensor:
+        """Both halves as features (n, D)."""
+        return self.features(self.exact.dtype)[:, self.exact.shape[1] :]
+
+    def features(self, dtype: torch.dtype) -> Tensor:
+        """Exact coordinates and both halves (n, rank + D), in a dtype."""
+        parts = [(1.0, self.exact), *zip(self.shares, self.halves, strict=True)]
+        widths = [part.shape[1] for _, part in parts]
+        out = torch.empty(len(self.exact), sum(widths), dtype=dtype, device=self.exact.device)
+        for (w, part), columns in zip(parts, out.split(widths, 1), strict=True):
+            torch.mul(part, math.sqrt(w), out=columns)
+        return out
+
+    def first(self) -> "Sketched":
+        """The first sample alone."""
+        norms = None if self.norms is None else self.norms[:1]
+        return Sketched(self.exact[:1], [half[:1] for half in self.halves], self.shares, self.signs, norms)
+
+    def error(self, more: Sequence["Sketched"] = ()) -> Tensor:
+        """Estimate of ‖Φ Φᵀ - K‖ / ‖K‖ from the halves, and from exact norms where they are known; in float64.
+
+        Args:
+            more: other sketches of the same samples, where random output signs make the gap of two halves a guess.
+
+        Raises:
+            InputError: there is one random output sign, whose error nothing tells.
+        """
+        sums = self._sums(self, [(other, other) for other in more])
+        variance, square = self._variance(sums), sums.square
+        if self.norms is not None and self.signs == "none" and sums.law > 0:
+            seen = self._evidence(self.norms)
+            left = (seen.variance() - seen.explained).clamp_min(0)
+            expected, corrected = self._corrected(seen)
+            variance, square = expected + left * variance / sums.law, corrected - left
+        # Not positive only where the sketch says nothing at all: then the error is as large as can be told.
+        return (variance / square.clamp_min(TINY)).sqrt()
+
+    def _evidence(self, norms: Tensor) -> Evidence:
+        exact = self.exact.double().square().sum(1)
+        rounding = ROUNDING * torch.finfo(self.exact.dtype).eps * norms.double()
+        return evidence(self.sketched.double(), norms.double() - exact, rounding)
+
+    def _corrected(self, seen: Evidence) -> tuple[Tensor, Tensor]:
+        """‖E‖² of the error E that is expected, and ‖Φ Φᵀ - E‖²."""
+        phi = self.features(torch.float64)
+        total = phi.new_zeros(2)
+        for rows in _bands(len(phi), len(phi)):
+            error = seen.error(rows)
+            total += torch.stack([error.square().sum(), (phi[rows] @ phi.T - error).square().sum()])
+        return total[0], total[1]
+
+    def gram_with_error(
+        self, other: "Sketched", more: Sequence[tuple["Sketched", "Sketched"]] = ()
+    ) -> tuple[Tensor, Tensor]:
+        """The kernel (n, m) with other samples, and the standard error of every entry."""
+        # Of samples of one length: of others the largest alone would decide how far the law holds for all.
+        one, two = self._of_one_length(), other._of_one_length()
+        sums = one._sums(two, [(a._of_one_length(), b._of_one_length()) for a, b in more])
+        scale = one._variance(sums) / sums.law.clamp_min(TINY)
+        kernel = self.exact @ other.exact.T + self.sketched @ other.sketched.T
+        spread = torch.cat([law for law, *_ in self._rows(other)])
+        return kernel, (spread * scale).sqrt().to(kernel.dtype)
+
+    def _of_one_length(self) -> "Sketched":
+        """The samples divided by the norms of their sketched parts; those without one stay."""
+        lengths = self.sketched.norm(dim=1, keepdim=True)
+        lengths = torch.where(lengths > 0, lengths, 1)
+        return replace(self, exact=self.exact / lengths, halves=[half / lengths for half in self.halves])
+
+    def _variance(self, sums: "_Sums") -> Tensor:
+        """Of all entries together."""
+        if self.signs == "one":
+            raise InputError("no error estimate", expected="probes=2 or more", got="probes=1")
+        if self.signs == "own" or not sums.gap > 0:
+            return sums.gap  # the law knows nothing of the error of signs
+        # The gap is a sum of squares over pairs of eigenvectors, with weights λ_i λ_j: worth at least so many terms.
+        terms = (sums.law * self.sketched.shape[1] / sums.residual.clamp_min(TINY)).square() / 4
+        chance = 1 / (2 * terms.clamp_min(0.5))
+        distance = (sums.gap / sums.law).log() / 2
+        doubt = (distance.square() - chance).clamp_min(DOUBT**2)
+        return sums.law * (2 * distance * doubt / (doubt + chance)).exp()
+
+    def _sums(self, other: "Sketched", more: Sequence[tuple["Sketched", "Sketched"]] = ()) -> "_Sums":
+        """Over all entries; the gap is the mean of these and of more sketches of the same samples."""
+        total = torch.zeros(4, dtype=torch.float64, device=self.exact.device)
+        for law, first, second, exact in self._rows(other):
+            gap = math.prod(self.shares) * (first - second).square().sum()
+            square = ((exact + first) * (exact + second)).sum()
+            total += torch.stack([gap, law.sum(), square, (first * second).sum()])
+        sums = _Sums(*total)
+        gaps = [sums.gap, *(one._sums(two).gap for one, two in more)]
+        return replace(sums, gap=torch.stack(gaps).mean())
+
+    def _rows(self, other: "Sketched") -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+        """Some rows at a time, in float64: variance by the law, kernels of the halves, exact part."""
+        phi, psi = self.sketched.double(), other.sketched.double()
+        norms = psi.square().sum(1)
+        for rows in _bands(len(phi), len(psi)):
+            first, second = (
+                h[rows].double() @ g.double().T for h, g in zip(self.halves, other.halves, strict=True)
+            )
+            kernel = self.shares[0] * first + self.shares[1] * second
+            law = (phi[rows].square().sum(1)[:, None] * norms + kernel.square()) / phi.shape[1]
+            yield law, first, second, self.exact[rows].double() @ other.exact.double().T
+
+
+def _bands(n: int, m: int) -> Iterator[slice]:
+    """Some rows of a matrix (n, m) at a time."""
+    return spans(n, max(1, ENTRIES // m))
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Over all entries of a kernel."""
+
+    gap: Tensor
+    """Variance by the gap of the halves."""
+    law: Tensor
+    """Variance by the law."""
+    square: Tensor
+    """K², without bias."""
+    residual: Tensor
+    """The square of its sketched part, without bias."""

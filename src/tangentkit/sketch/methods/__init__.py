@@ -1,0 +1,1 @@
+"""Sketches of gradients: count, tensor, Gaussian, Rademacher; which one a parameter takes."""

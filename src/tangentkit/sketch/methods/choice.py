@@ -1,0 +1,76 @@
+"""Which sketch each parameter takes, by counted cost."""
+
+from dataclasses import dataclass
+
+from tangentkit.empirical.passes.routes import Size
+from tangentkit.empirical.structure import Structure
+
+TRANSFORM = 350.0
+"""FLOPs of a matrix product in the time that a coordinate of one pair of placements takes: twice placing and
+transforming, and the product."""
+COUNT = 100.0
+"""FLOPs of a matrix product in the time that writing an entry of a gradient and counting it twice takes. Both decide
+what "auto" does, so they are part of the seed contract."""
+
+WRITTEN = ("count", "gaussian", "rademacher")
+METHODS = ("auto", "tensor", "hybrid", *WRITTEN)
+
+
+def choose(sketch: str, structure: Structure, sizes: dict[str, Size], r: int, dim: int) -> dict[str, str]:
+    """Parameter -> "tensor", "count", "gaussian" or "rademacher".
+
+    Args:
+        sketch: what the user asked for.
+        structure: of the model.
+        sizes: of the gradients of its weights.
+        r: number of output directions.
+        dim: coordinates of a half-sketch.
+    """
+    # Parameters that do not reach the output of these samples may reach that of others.
+    names = [*structure.names(), *structure.generic, *structure.unused]
+    found = dict.fromkeys(names, sketch if sketch in WRITTEN else "count")
+    if sketch in WRITTEN:
+        return found
+    for layer in structure.layers:
+        if layer.kind == "matrix" and _by_factors(sketch, sizes[layer.weight], r, dim):
+            found[layer.weight] = "tensor"
+    return found
+
+
+def _by_factors(sketch: str, size: Size, r: int, dim: int) -> bool:
+    if size.p * size.q <= dim:
+        return False  # an outer product that is shorter than its sketch
+    return sketch in ("tensor", "hybrid") or tensor_cost(size, r, dim) < count_cost(size, r)
+
+
+def tensor_cost(size: Size, r: int, dim: int) -> float:
+    """Of the TensorSketch of a sample in r directions, in FLOPs of a matrix product."""
+    blocks = -(-size.p // dim) * (r * -(-size.q // dim) if size.q > dim else -(-r // (dim // size.q)))
+    return TRANSFORM * 2 * dim * size.h * size.s * blocks
+
+
+def count_cost(size: Size, r: int) -> float:
+    """Of writing and counting the gradients of a sample in r directions, in FLOPs of a matrix product."""
+    return (2.0 * size.s + COUNT) * r * size.h * size.q * size.p
+
+
+@dataclass(frozen=True)
+class SketchPlan:
+    """How a kernel sketches samples of some shape. Prints as a table."""
+
+    methods: dict[str, str]
+    """Parameter -> "tensor", "count", "gaussian" or "rademacher"."""
+    coordinates: tuple[int, int, int]
+    """Exact ones, and those of the two half-sketches."""
+    directions: int
+    """Output directions, each a backward pass."""
+    captured: float
+    """Share of the energy of gradients in exact coordinates, told by held-out calibration samples."""
+
+    def __str__(self) -> str:
+        exact, one, other = self.coordinates
+        width = max(map(len, self.methods), default=0)
+        lines = [f"{name:{width}}  {method}" for name, method in self.methods.items()]
+        lines.append(f"{exact} exact coordinates hold {self.captured:.0%}, {one} + {other} sketch the rest")
+        lines.append(f"{self.directions} output direction{'s' * (self.directions > 1)}")
+        return "\n".join(lines)
