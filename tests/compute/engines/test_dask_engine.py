@@ -188,7 +188,7 @@ def test_the_scheduler_dies_and_the_store_goes_on(tmp_path):
     file = tmp_path / "scheduler.json"
     environment = os.environ | {"OMP_NUM_THREADS": "1", "DASK_DISTRIBUTED__COMM__RETRY__COUNT": "0"}
     environment["PYTHONPATH"] = os.pathsep.join(
-        [str(Path(__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
+        [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
     )
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment, "cwd": tmp_path}
     addresses = ["--host", "127.0.0.1", "--port", "0", "--dashboard-address", ":0"]

@@ -86,7 +86,7 @@ def test_a_worker_on_another_machine_dies_and_nothing_is_lost(tmp_path, machines
     a, b = machines
     environment = os.environ | {
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(Path(__file__).resolve().parent.parent),
+        "PYTHONPATH": str(Path(__file__).resolve().parents[2]),
     }
     address = f"tcp://{HERE}:8786"
     log = (tmp_path / "log").open("w")

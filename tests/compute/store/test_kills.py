@@ -91,7 +91,7 @@ def count(store: Path) -> int:
 def writers():
     """A process that has imported everything, and for each order begins another that writes a store."""
     process = subprocess.Popen(
-        [sys.executable, "-c", WRITERS, str(Path(__file__).resolve().parent.parent)],
+        [sys.executable, "-c", WRITERS, str(Path(__file__).resolve().parents[2])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
