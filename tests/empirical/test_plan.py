@@ -162,13 +162,13 @@ def test_tiles_cover_the_kernel(samples, symmetric):
 def test_flops_of_passes_are_those_of_their_products(name):
     case = CASES[name]
     kernel, (x, _) = case.kernel(), case.batches()
-    known, n = kernel._knowledge.of(x), batch_size(x)
+    profile, n = kernel._profiles.of(x), batch_size(x)
     with FlopCounterMode(display=False) as counter:
         # The counter hangs hooks on the graph, which look on and change nothing.
-        recording = record(kernel.function, x, replace(known.structure, hooked=True))
+        recording = record(kernel.function, x, replace(profile.structure, hooked=True))
         forward = counter.get_total_flops()
-        recording.backward(torch.ones(1, known.outputs, dtype=torch.float64))
-    assert tuple(n * flops for flops in known.flops) == (forward, counter.get_total_flops() - forward)
+        recording.backward(torch.ones(1, profile.outputs, dtype=torch.float64))
+    assert tuple(n * flops for flops in profile.flops) == (forward, counter.get_total_flops() - forward)
 
 
 def test_passes_through_frozen_layers_count_and_gradients_of_inputs_do_not():

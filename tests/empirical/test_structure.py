@@ -215,7 +215,7 @@ def test_models_that_move_samples_are_known(name, routed):
     case = CASES[name]
     kernel, (x, _) = case.kernel(), case.batches()
     kernel(x)
-    assert kernel._knowledge.of(x).structure.routed == routed
+    assert kernel._profiles.of(x).structure.routed == routed
 
 
 @pytest.mark.parametrize("first", [1, 6])

@@ -12,7 +12,7 @@ from tangentkit.core.batches import take
 from tangentkit.empirical import plan, tangent
 from tangentkit.empirical.engine import engine
 from tangentkit.empirical.passes.batching import Batching
-from tangentkit.empirical.trust.profile import UnusedParameterWarning
+from tangentkit.empirical.trust.profiles import UnusedParameterWarning
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*do not reach the output"),

@@ -16,4 +16,4 @@ from tangentkit.empirical.activations.kernels import EmbeddingKernel as Embeddin
 from tangentkit.empirical.montecarlo import MonteCarloKernel as MonteCarloKernel
 from tangentkit.empirical.rules.base import layer_rule as layer_rule
 from tangentkit.empirical.tangent import TangentKernel as TangentKernel
-from tangentkit.empirical.trust.profile import UnusedParameterWarning as UnusedParameterWarning
+from tangentkit.empirical.trust.profiles import UnusedParameterWarning as UnusedParameterWarning

@@ -13,7 +13,7 @@ from tangentkit.core.model.parameters import count
 from tangentkit.empirical.passes.batching import Batching, batching
 from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Cost, Size, Work, arrange, in_tiles
 from tangentkit.empirical.structure import Layer
-from tangentkit.empirical.trust.profile import Known
+from tangentkit.empirical.trust.profile import Profile
 
 
 @dataclass(frozen=True)
@@ -90,12 +90,12 @@ class Plan:
         return "\n".join(lines)
 
 
-def make_plan(function: ModelFunction, known: Known, work: Work, budget: int) -> Plan:
+def make_plan(function: ModelFunction, profile: Profile, work: Work, budget: int) -> Plan:
     """The plan for some work with a model."""
     like = next(iter(function.params.values()))
     total, rows = count(function.params), dict[str, PlanRow]()
-    size = batching(known.footprint, work, budget, like.element_size())
-    for name, uses, cost, note in _costs(function, known, work, size, like.element_size()):
+    size = batching(profile.footprint, work, budget, like.element_size())
+    for name, uses, cost, note in _costs(function, profile, work, size, like.element_size()):
         p = function.params[name]
         share = p.numel() / max(total, 1)
         if name in function.complex:
@@ -104,17 +104,17 @@ def make_plan(function: ModelFunction, known: Known, work: Work, budget: int) ->
     forward, backward = size.passes(work)
     return Plan(
         rows=tuple(rows[name] for name in function.params),
-        passes=known.flops[0] * forward + known.flops[1] * work.r * backward,
+        passes=profile.flops[0] * forward + profile.flops[1] * work.r * backward,
         batching=size,
         budget=budget,
         rate=measured_rate(like),
-        latency=known.latency * _passes(known, work, size),
+        latency=profile.latency * _passes(profile, work, size),
     )
 
 
-def _passes(known: Known, work: Work, size: Batching) -> int:
+def _passes(profile: Profile, work: Work, size: Batching) -> int:
     """Forward and backward passes; without a rule and without vmap, every sample has its own."""
-    looped = bool(known.structure.generic) and not known.structure.vmap
+    looped = bool(profile.structure.generic) and not profile.structure.vmap
     forward, backward = size.passes(work)
     return sum(
         r * (-(-samples // size.passing) + looped * samples)
@@ -123,17 +123,17 @@ def _passes(known: Known, work: Work, size: Batching) -> int:
 
 
 def _costs(
-    function: ModelFunction, known: Known, work: Work, size: Batching, item: int
+    function: ModelFunction, profile: Profile, work: Work, size: Batching, item: int
 ) -> Iterator[tuple[str, int, Cost, str]]:
     """(parameter, uses, cost, note) for every parameter."""
-    structure, tiles = known.structure, work.tiles(size.samples)
+    structure, tiles = profile.structure, work.tiles(size.samples)
 
     def written(name: str, route: str) -> Cost:
         entries = Size(1, 1, 1, function.params[name].numel())
         cost = in_tiles(Layer("vector", name, ()), entries, tiles, "elementwise", item)
         return Cost(route, cost.flops, cost.bytes)
 
-    for layer, (entries, chosen) in arrange(structure.layers, known.sizes, size.tile(work), item).items():
+    for layer, (entries, chosen) in arrange(structure.layers, profile.sizes, size.tile(work), item).items():
         cost = in_tiles(layer, entries, tiles, chosen.route, item)
         yield layer.weight, len(layer.uses), cost, ""
         if layer.bias is not None and cost.route == "gradient":

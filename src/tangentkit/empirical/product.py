@@ -78,7 +78,7 @@ def _batches_are_sums(function: ModelFunction, two: Batch, outputs: Tensor) -> b
 
 
 def _vjp(function: ModelFunction, batch: Batch, v: Tensor) -> dict[str, Tensor]:
-    parameters = {name: p.detach().requires_grad_() for name, p in function.params.items()}
+    parameters = function.leaves()
     with torch.enable_grad():
         outputs = function(parameters, batch)
     if not outputs.requires_grad:
@@ -98,7 +98,7 @@ def _forward_mode(function: ModelFunction, batch: Batch, tangent: dict[str, Tens
 
 def _double_vjp(function: ModelFunction, batch: Batch, tangent: dict[str, Tensor]) -> Tensor:
     """J u as the derivative of w -> <Jᵀ w, u>."""
-    parameters = {name: p.detach().requires_grad_() for name, p in function.params.items()}
+    parameters = function.leaves()
 
     def pushed() -> Tensor:
         outputs = function(parameters, batch)

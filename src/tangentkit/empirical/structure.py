@@ -21,7 +21,7 @@ from tangentkit.empirical.reading.graph import (
     sample_layouts,
     walk,
 )
-from tangentkit.empirical.reading.independence import check_company, spread
+from tangentkit.empirical.reading.independence import check_independence, spread
 from tangentkit.empirical.reading.sample_moves import watch_samples
 from tangentkit.empirical.rules import (
     before_head,
@@ -155,7 +155,7 @@ LENGTHS = (
 
 def trace(function: ModelFunction, batch: Batch) -> tuple[dict[str, Tensor], Tensor, Graph]:
     """A forward pass: parameters as leaves, outputs, and the graph between them."""
-    parameters = {name: p.detach().requires_grad_() for name, p in function.params.items()}
+    parameters = function.leaves()
     made: list[int] = []
 
     def forward(module: nn.Module, batch: Batch) -> Tensor:
@@ -178,7 +178,7 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
     trial = spread(batch, LARGE)
     small_parameters, small_outputs, small = trace(function, take(trial, slice(0, SMALL)))
     large_parameters, large_outputs, large = trace(function, trial)
-    check_company(function, trial, large_outputs, chosen=torch.arange(LARGE), size=1)
+    check_independence(function, trial, large_outputs, chosen=torch.arange(LARGE), size=1)
     if small.hooked or large.hooked:
         return replace(_unread(function, HOOKED), vmap=False, hooked=True)
     if small.signature != large.signature:

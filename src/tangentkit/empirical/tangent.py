@@ -30,7 +30,7 @@ from tangentkit.empirical.outputs import (
 from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Work
 from tangentkit.empirical.plan import Plan, make_plan
 from tangentkit.empirical.product import SAMPLES, kernel_product
-from tangentkit.empirical.trust.profile import Knowledge
+from tangentkit.empirical.trust.profiles import Profiles
 from tangentkit.linalg.spans import spans
 
 P = ParamSpec("P")
@@ -103,7 +103,7 @@ class TangentKernel(Kernel):
         refuse_hooked_parameters(model, self.function.params)
         self.outputs, self.probes, self.seed = outputs, probes, seed
         self.memory = None if memory is None else parse_bytes(memory)
-        self._knowledge = Knowledge(self.function)
+        self._profiles = Profiles(self.function)
 
     def __repr__(self) -> str:
         probes = "" if self.probes is None else f", probes={self.probes}, seed={self.seed}"
@@ -141,7 +141,7 @@ class TangentKernel(Kernel):
         def work(n: int) -> float:
             directions = engine.directions
             tile = Work(n, n, len(directions.vectors), directions.full, symmetric=False)
-            plan = make_plan(self.function, engine.known, tile, engine.budget)
+            plan = make_plan(self.function, engine.profile, tile, engine.budget)
             return plan.flops + FLOPS_PER_BYTE * plan.bytes
 
         return work(large) / work(small)
@@ -164,7 +164,7 @@ class TangentKernel(Kernel):
         signs = self._engine(x).directions.vectors * math.sqrt(self.probes)
 
         def along(v: Tensor) -> Tensor:
-            found = self._knowledge.revising(x, lambda: self._along(x, v).matrices(x, y, []))
+            found = self._profiles.revising(x, lambda: self._along(x, v).matrices(x, y, []))
             return self._finite(found[""])
 
         return mean_and_error(map(along, signs))
@@ -173,7 +173,7 @@ class TangentKernel(Kernel):
     def diag(self, x: Batch) -> Tensor:
         """k(x_i, x_i): (n,), or (n, c) for outputs="full"."""
         x = self._checked(x)
-        norms = self._knowledge.revising(x, lambda: self._engine(x).square_norms(x))
+        norms = self._profiles.revising(x, lambda: self._engine(x).square_norms(x))
         return self._finite(
             norms if isinstance(self.outputs, str) and self.outputs == "full" else norms.sum(1)
         )
@@ -183,35 +183,37 @@ class TangentKernel(Kernel):
         """Route, FLOPs, bytes and share of every parameter, counted before any work. Prints as a table."""
         x, y = self._pair(x, y)
         engine = self._engine(x)
-        return make_plan(self.function, engine.known, engine.work(x, y), engine.budget)
+        return make_plan(self.function, engine.profile, engine.work(x, y), engine.budget)
 
     @outside_autograd
     def product(self, x: Batch, v: Tensor) -> Tensor:
         """The full kernel times v (n, c), as J (Jᵀ v) by one vjp and one jvp: the kernel is never formed."""
         x = self._checked(x)
-        known = self._knowledge.of(x)
+        profile = self._profiles.of(x)
         for samples in spans(batch_size(x), SAMPLES):
-            self._knowledge.check_company(take(x, samples), known, every=bool(known.structure.answers))
+            self._profiles.check_independence(
+                take(x, samples), profile, every=bool(profile.structure.answers)
+            )
         return self._finite(kernel_product(self.function, x, v))
 
     def _matrices(
         self, x: Batch, y: Batch | None, names: list[str], *, kept: Kept | None = None
     ) -> dict[str, Tensor]:
         x, y = self._pair(x, y)
-        found = self._knowledge.revising(x, lambda: self._engine(x).matrices(x, y, names, kept=kept))
+        found = self._profiles.revising(x, lambda: self._engine(x).matrices(x, y, names, kept=kept))
         if isinstance(self.outputs, str) and self.outputs == "full":
-            c = self._knowledge.of(x).outputs
+            c = self._profiles.of(x).outputs
             found = {name: k.unflatten(1, (-1, c)).unflatten(0, (-1, c)) for name, k in found.items()}
         return {name: self._finite(k) for name, k in found.items()}
 
     def _engine(self, x: Batch) -> Engine:
-        known = self._knowledge.of(x)
+        profile = self._profiles.of(x)
         like = next(iter(self.function.params.values()))
         if self.probes is None:
-            spans = directions(self.outputs, known.outputs, like=like)
+            spans = directions(self.outputs, profile.outputs, like=like)
         else:
-            spans = random_signs(self.probes, known.outputs, seed=self.seed, like=like)
-        return Engine(self._knowledge, known, spans, memory_budget(self.memory, device=self.function.device))
+            spans = random_signs(self.probes, profile.outputs, seed=self.seed, like=like)
+        return Engine(self._profiles, profile, spans, memory_budget(self.memory, device=self.function.device))
 
     def _along(self, x: Batch, v: Tensor) -> Engine:
         """The engine for one output direction."""

@@ -145,7 +145,7 @@ def arrange(
         orders: of the parameters.
         projection: to exact coordinates.
     """
-    known = passes.known
+    profile = passes.profile
     left = dim - (0 if projection is None else projection.rank)
     dims = (left - left // 2, left // 2)
     halves = [
@@ -153,14 +153,14 @@ def arrange(
         for i, (size, seen) in enumerate(zip(dims, spans.halves, strict=True))
     ]
     seen = max(half.directions.stop - half.directions.start for half in halves)
-    sizes = {layer.weight: known.sizes[layer] for layer in known.structure.layers}
-    methods = choose(sketch, known.structure, sizes, seen, dims[0])
+    sizes = {layer.weight: profile.sizes[layer] for layer in profile.structure.layers}
+    methods = choose(sketch, profile.structure, sizes, seen, dims[0])
     # Some samples may later show no factors (a batch of one takes other ways in some models): where they belong in
     # a weight is noted now.
-    parts = [part for layer in known.structure.layers for part in layer.parts]
+    parts = [part for layer in profile.structure.layers for part in layer.parts]
     unknown = [part for part in parts if part.kind in ("matrix", "vector") and part not in orders]
     if unknown:
-        recording = passes.knowledge.record(spread(x, 3), known)
+        recording = passes.profiles.record(spread(x, 3), profile)
         for part in unknown:
             orders.learn(recording, part)
     shapes = {name: (size.h, size.q, size.p) for name, size in sizes.items() if methods[name] == "tensor"}

@@ -24,7 +24,7 @@ from tangentkit.core.model.refusals import accepted, refusal
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.outputs import Outputs, check_outputs_name, words
 from tangentkit.empirical.tangent import outside_autograd
-from tangentkit.empirical.trust.profile import Knowledge
+from tangentkit.empirical.trust.profiles import Profiles
 from tangentkit.linalg.symmetry import mirrored
 from tangentkit.sketch.arrangement import Arrangement, arrange, project, spans
 from tangentkit.sketch.calibration.projection import Projection
@@ -140,7 +140,7 @@ class SketchedTangentKernel(Kernel):
         self.memory = None if memory is None else parse_bytes(memory)
         # A snapshot too: it is looked at when the first samples come.
         self.calibration = None if calibration is None else copied(self._checked(calibration))
-        self._knowledge = Knowledge(self.function)
+        self._profiles = Profiles(self.function)
         self._orders = Orders()
         self._arrangement: Arrangement | None = None
         self._projection: tuple[Projection | None] | None = None
@@ -249,7 +249,7 @@ class SketchedTangentKernel(Kernel):
             exact, halves = arranged.features(self._passes(x, like), x, norms=norms)
             return Sketched(exact, halves, arranged.shares, arranged.spans.signs, norms)
 
-        found = self._knowledge.revising(x, work)
+        found = self._profiles.revising(x, work)
         finite = torch.stack([half.isfinite().all(1) for half in (found.exact, *found.halves)]).all(0)
         if not finite.all():
             bad = (~finite).nonzero().flatten().tolist()
@@ -265,12 +265,12 @@ class SketchedTangentKernel(Kernel):
         """The arrangement, made for the first samples and kept: features must stay comparable."""
         if self._arrangement is None:
             typical = x if self.calibration is None else self.calibration
-            self._arrangement = self._knowledge.revising(typical, lambda: self._arrange(typical))
+            self._arrangement = self._profiles.revising(typical, lambda: self._arrange(typical))
         return self._arrangement
 
     def _arrange(self, typical: Batch) -> Arrangement:
         key, like = Key(self.seed).fold("sketch"), next(iter(self.function.params.values()))
-        c = self._knowledge.of(typical).outputs
+        c = self._profiles.of(typical).outputs
         calibrated = self.calibration is not None
         found = spans(self.outputs, self.probes, c, dim=self.dim, calibrated=calibrated, key=key, like=like)
         passes = self._passes(typical, found.vectors)
@@ -291,7 +291,7 @@ class SketchedTangentKernel(Kernel):
     def _passes(self, x: Batch, vectors: Tensor) -> Passes:
         budget = memory_budget(self.memory, device=self.function.device)
         beside = Coordinates.WIDTH * self.dim * working_dtype(self.function.dtype).itemsize
-        return Passes(self._knowledge, self._knowledge.of(x), vectors, budget, beside)
+        return Passes(self._profiles, self._profiles.of(x), vectors, budget, beside)
 
     def _check_room(self, n: int) -> None:
         function = self.function

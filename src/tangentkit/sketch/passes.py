@@ -9,8 +9,9 @@ from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.errors import BudgetError
 from tangentkit.core.memory import format_bytes
 from tangentkit.empirical.passes.generic import generic_gradients
-from tangentkit.empirical.passes.layer_gradients import Side
-from tangentkit.empirical.trust.profile import Knowledge, Known
+from tangentkit.empirical.passes.layer_gradients import LayerGradients
+from tangentkit.empirical.trust.profile import Profile
+from tangentkit.empirical.trust.profiles import Profiles
 from tangentkit.linalg.spans import spans
 
 PASS_BYTES = 2**28
@@ -23,15 +24,15 @@ LEAST_PASS = 8
 class Passes:
     """Sides of a batch, piece by piece."""
 
-    knowledge: Knowledge
-    known: Known
+    profiles: Profiles
+    profile: Profile
     directions: Tensor
     """(r, c)"""
     budget: int
     beside: int = 0
     """Bytes for each sample that passes, beside what the model takes: its coordinates."""
 
-    def sides(self, x: Batch, *, together: bool = False) -> Iterator[tuple[slice, int, Side]]:
+    def sides(self, x: Batch, *, together: bool = False) -> Iterator[tuple[slice, int, LayerGradients]]:
         """(samples, number of the first direction, recording with gradients).
 
         Args:
@@ -42,15 +43,15 @@ class Passes:
         samples, group = self._sizes(n, r if together else 1)
         for rows in spans(n, samples):
             batch = take(x, rows)
-            recording = self.knowledge.record(batch, self.known)
+            recording = self.profiles.record(batch, self.profile)
             for first in range(0, r, group):
                 some = self.directions[first : first + group]
-                generic = generic_gradients(self.knowledge.function, self.known.structure, batch, some)
-                yield rows, first, Side(recording, recording.backward(some), generic)
+                generic = generic_gradients(self.profiles.function, self.profile.structure, batch, some)
+                yield rows, first, LayerGradients(recording, recording.backward(some), generic)
 
     def _sizes(self, n: int, least: int) -> tuple[int, int]:
         """Samples and directions at a time, within a third of the budget; the rest is for the sketching."""
-        foot, r = self.known.footprint, len(self.directions)
+        foot, r = self.profile.footprint, len(self.directions)
 
         def sample(directions: int) -> float:
             return foot.saved + (directions + 1) * foot.passing + directions * foot.stacked + self.beside + 1

@@ -202,7 +202,7 @@ def test_small_budgets_are_kept_and_right(name, outputs):
 def test_some_columns_of_the_inputs_are_those_of_all(name):
     case = CASES[name]
     kernel, (x, _) = case.kernel(), case.batches()
-    recording = kernel._knowledge.record(x, kernel._knowledge.of(x))
+    recording = kernel._profiles.record(x, kernel._profiles.of(x))
     sites = [site for site in recording.sites.values() if isinstance(site, Matrix)]
     assert sites
     for site in sites:

@@ -54,7 +54,7 @@ APART = {
 
 
 def merging(kernel):
-    layers = kernel._knowledge.of(X).structure.layers
+    layers = kernel._profiles.of(X).structure.layers
     return [layer.weight for layer in layers if any(view.merges for view in layer.behind)]
 
 
@@ -173,7 +173,7 @@ def test_half_precision():
 
 def test_a_case_of_the_zoo_merges():
     x, _ = CASES["hundred outputs"].batches()
-    layers = CASES["hundred outputs"].kernel()._knowledge.of(x).structure.layers
+    layers = CASES["hundred outputs"].kernel()._profiles.of(x).structure.layers
     assert any(view.merges for layer in layers for view in layer.behind)
 
 
@@ -186,5 +186,5 @@ def test_layers_without_bias_keep_their_view_beside_generic_ones():
     ).double()
     kernel = TangentKernel(model)
     assert merging(kernel) == ["a.weight"]
-    structure = kernel._knowledge.of(X).structure.without({"s": "forced"})
+    structure = kernel._profiles.of(X).structure.without({"s": "forced"})
     assert [layer.weight for layer in structure.layers if layer.behind] == ["a.weight"]

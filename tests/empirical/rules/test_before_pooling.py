@@ -25,7 +25,7 @@ def from_behind(monkeypatch):
 
 
 def views(kernel, x):
-    layers = kernel._knowledge.of(x).structure.layers
+    layers = kernel._profiles.of(x).structure.layers
     return {layer.weight: any(not view.merges for view in layer.behind) for layer in layers}
 
 
@@ -90,10 +90,10 @@ def test_the_cheaper_view_is_taken(outputs, seen):
         nn.Conv2d(1, 6, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(6 * 196, outputs)
     )
     kernel, x = TangentKernel(model), torch.randn(64, 1, 28, 28)
-    known = kernel._knowledge.of(x)
+    profile = kernel._profiles.of(x)
     work = routes.Work(64, 64, outputs, full=False, symmetric=True)
-    arranged = routes.arrange(known.structure.layers, known.sizes, work, 4)
-    assert (known.structure.layers[0] not in arranged) == seen
+    arranged = routes.arrange(profile.structure.layers, profile.sizes, work, 4)
+    assert (profile.structure.layers[0] not in arranged) == seen
     rows = {row.parameter: row for row in kernel.plan(x).rows}
     assert rows.keys() == dict(model.named_parameters()).keys()
     direct = 2 * 64 * outputs * 784 * 150

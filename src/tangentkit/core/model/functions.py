@@ -98,6 +98,10 @@ class ModelFunction:
         """
         return work() if self._is_held(params) else self.within(params, work)
 
+    def leaves(self) -> dict[str, Tensor]:
+        """The selected parameters as new leaves, in which outputs can be differentiated."""
+        return {name: p.detach().requires_grad_() for name, p in self.params.items()}
+
     def as_held(self, params: dict[str, Tensor]) -> dict[str, Tensor]:
         """Parameters as the module holds them: complex where it has complex ones."""
         return {

@@ -19,7 +19,8 @@ from tangentkit.empirical.passes.layer_gradients import square_norms
 from tangentkit.empirical.passes.recording import Recording
 from tangentkit.empirical.passes.routes import Cost, Costs, Work, arrange
 from tangentkit.empirical.structure import Layer
-from tangentkit.empirical.trust.profile import Knowledge, Known
+from tangentkit.empirical.trust.profile import Profile
+from tangentkit.empirical.trust.profiles import Profiles
 from tangentkit.linalg.spans import spans
 from tangentkit.linalg.symmetry import mirrored
 
@@ -28,8 +29,8 @@ from tangentkit.linalg.symmetry import mirrored
 class Engine:
     """Computes kernels of a model in given output directions, within a memory budget."""
 
-    knowledge: Knowledge
-    known: Known
+    profiles: Profiles
+    profile: Profile
     directions: Directions
     budget: int
 
@@ -43,15 +44,15 @@ class Engine:
         call with the same x.
         """
         work = self.work(x, y)
-        size = batching(self.known.footprint, work, self.budget, self._item)
+        size = batching(self.profile.footprint, work, self.budget, self._item)
         costs = self._costs(work, size)
         copies = work.copies
-        like = next(iter(self.knowledge.function.params.values()))
+        like = next(iter(self.profiles.function.params.values()))
         result = {name: zeros(like, work.n * copies, work.m * copies) for name in names or [""]}
         for i, j, left, right in self._pairs(x, y, size, costs, Kept() if kept is None else kept):
             where = slice(i.start * copies, i.stop * copies), slice(j.start * copies, j.stop * copies)
             blocks = {name: total[where] for name, total in result.items()}
-            sums = blocks if names else dict.fromkeys(self.knowledge.function.params, blocks[""])
+            sums = blocks if names else dict.fromkeys(self.profiles.function.params, blocks[""])
             self._fill(left, right, sums, size, costs)
             for name, block in blocks.items() if y is None else ():
                 if i == j:
@@ -64,7 +65,7 @@ class Engine:
     def square_norms(self, x: Batch) -> Tensor:
         """|v_r · J_i|² as (n, r)."""
         work = Work(batch_size(x), 1, len(self.directions.vectors), full=False, symmetric=False)
-        size = batching(self.known.footprint, work, self.budget, self._item)
+        size = batching(self.profile.footprint, work, self.budget, self._item)
         found = []
         for samples in spans(batch_size(x), size.passing):
             piece = self._piece(take(x, samples), size)
@@ -79,7 +80,7 @@ class Engine:
 
     def _costs(self, work: Work, size: Batching) -> Costs:
         """The route of every layer, the same for all tiles."""
-        return arrange(self.known.structure.layers, self.known.sizes, size.tile(work), self._item)
+        return arrange(self.profile.structure.layers, self.profile.sizes, size.tile(work), self._item)
 
     def _pairs(
         self, x: Batch, y: Batch | None, size: Batching, costs: Costs, kept: "Kept"
@@ -87,7 +88,7 @@ class Engine:
         """Pairs of pieces that cover the kernel, or its lower triangle; a piece of x is recorded once."""
         routes = tuple((layer, cost.route) for layer, (_, cost) in costs.items())
         for i in spans(batch_size(x), size.samples):
-            key = (self.known, i.start, i.stop, size.directions, routes)
+            key = (self.profile, i.start, i.stop, size.directions, routes)
             left = kept.piece(key, lambda i=i: self._piece(take(x, i), size))
             for j in spans(i.stop if y is None else batch_size(y), size.samples):
                 same = y is None and i == j
@@ -95,7 +96,7 @@ class Engine:
 
     def _piece(self, batch: Batch, size: Batching) -> "_Piece":
         parts = [take(batch, some) for some in spans(batch_size(batch), size.passing)]
-        return _Piece({self.knowledge.record(part, self.known): part for part in parts})
+        return _Piece({self.profiles.record(part, self.profile): part for part in parts})
 
     def _fill(self, x: "_Piece", y: "_Piece", sums: dict[str, Tensor], size: Batching, costs: Costs) -> None:
         """Adds all parameters and directions to a tile."""
@@ -146,12 +147,12 @@ class Engine:
     def _passing(self, piece: "_Piece", group: Tensor) -> Iterator[Passing]:
         """The recordings of a piece, one after the other."""
         for recording, batch in piece.batches.items():
-            generic = generic_gradients(self.knowledge.function, self.known.structure, batch, group)
+            generic = generic_gradients(self.profiles.function, self.profile.structure, batch, group)
             yield Passing(recording, group, generic)
 
     @property
     def _item(self) -> int:
-        return next(iter(self.knowledge.function.params.values())).element_size()
+        return next(iter(self.profiles.function.params.values())).element_size()
 
 
 @dataclass(eq=False)

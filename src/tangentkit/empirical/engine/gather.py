@@ -19,9 +19,9 @@ from torch import Tensor
 from tangentkit.core.buffer_pool import empty
 from tangentkit.empirical.passes.blocks import Blocks, even
 from tangentkit.empirical.passes.layer_gradients import (
+    LayerGradients,
     Merged,
     Outgoing,
-    Side,
     layer_indices,
     layer_inputs,
     matrix_gradients,
@@ -85,10 +85,10 @@ class Passing:
     generic: dict[str, Tensor]
     """Parameter without a rule -> gradients (n, r, p)."""
 
-    def sides(self, layers: Iterable[Layer] | None = None) -> Iterator[Side]:
+    def sides(self, layers: Iterable[Layer] | None = None) -> Iterator[LayerGradients]:
         """The samples with the gradients that layers need, one direction after the other."""
         for direction in self.group:
-            yield Side(self.recording, self.recording.backward(direction[None], layers), {})
+            yield LayerGradients(self.recording, self.recording.backward(direction[None], layers), {})
 
 
 def gather(passing: Iterable[Passing], n: int, costs: Costs, *, full: bool, blocks: Blocks) -> Gathered:
@@ -108,7 +108,7 @@ def gather(passing: Iterable[Passing], n: int, costs: Costs, *, full: bool, bloc
     apart = {layer: found for layer, found in costs.items() if layer not in merging}
     stacks, r, start = None, 0, 0
 
-    def keep(side: Side, chosen: Costs, stacks: _Rows, k: int, r: int) -> None:
+    def keep(side: LayerGradients, chosen: Costs, stacks: _Rows, k: int, r: int) -> None:
         for layer, (size, cost) in chosen.items():
             if is_written(layer, size, cost) and layer.kind == "matrix":
                 _keep(side.outgoing(layer), stacks, layer, slice(0, side.n), k, r, "as it comes")

@@ -14,7 +14,7 @@ from tangentkit.linalg.spans import spans
 
 
 @dataclass(eq=False)
-class Side:
+class LayerGradients:
     """A batch, with outgoing gradients for a group of r output directions."""
 
     recording: Recording
@@ -94,20 +94,20 @@ class Merged:
     def __init__(self) -> None:
         self.squares: dict[int, Tensor] = {}
 
-    def add(self, side: Side, layers: Iterable[Layer]) -> None:
+    def add(self, side: LayerGradients, layers: Iterable[Layer]) -> None:
         """The directions of a side, for layers that merge."""
         for node in {use.node for layer in layers for use in layer.uses}:
             for gradients in side.gradients:
                 square = side.gradient(gradients, node)[:1].square()
                 self.squares[node] = self.squares[node].add_(square) if node in self.squares else square
 
-    def side(self, recording: Recording) -> Side:
+    def side(self, recording: Recording) -> LayerGradients:
         """The samples in the direction that does for all."""
         rows = len(recording.outputs)
         found: dict[int, Tensor | None] = {
             node: square.sqrt().expand(rows, -1) for node, square in self.squares.items()
         }
-        return Side(recording, [found], {})
+        return LayerGradients(recording, [found], {})
 
 
 def layer_inputs(recording: Recording, layer: Layer, samples: slice, columns: slice = slice(None)) -> Tensor:
@@ -177,7 +177,7 @@ def lookup_gradients(indices: Tensor, g: Tensor, rows: int) -> Tensor:
 # -- diagonal ----------------------------------------------------------------------------------------------------
 
 
-def square_norms(side: Side, layer: Layer) -> dict[str, Tensor]:
+def square_norms(side: LayerGradients, layer: Layer) -> dict[str, Tensor]:
     """|gradient|² of every sample and direction, (n, r), for the parameters of a layer."""
     if layer.kind == "matrix":
         found = {layer.weight: _matrix_norms(side, layer, side.outgoing(layer))}
@@ -194,7 +194,7 @@ def square_norms(side: Side, layer: Layer) -> dict[str, Tensor]:
     return {layer.weight: gradient.square().sum(2)}
 
 
-def _tied_norms(side: Side, lookup: Layer, product: Layer) -> Tensor:
+def _tied_norms(side: LayerGradients, lookup: Layer, product: Layer) -> Tensor:
     """|Σ_s e_{i_s} ⊗ γ_s + Σ_t h_t ⊗ a_t|²."""
     (norms,), (others,) = square_norms(side, lookup).values(), square_norms(side, product).values()
     indices = layer_indices(side.recording, lookup)
@@ -207,7 +207,7 @@ def _tied_norms(side: Side, lookup: Layer, product: Layer) -> Tensor:
     return norms + others + 2 * ((gamma @ a.mT.unsqueeze(1)).mT * found).sum((2, 3))
 
 
-def _matrix_norms(side: Side, layer: Layer, g: Outgoing) -> Tensor:
+def _matrix_norms(side: LayerGradients, layer: Layer, g: Outgoing) -> Tensor:
     n, h, r, s, q = g.sizes
     p = layer_inputs(side.recording, layer, slice(0, 1)).shape[-1]
     by_pairs = s * (p + q * r) < q * p * r

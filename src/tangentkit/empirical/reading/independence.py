@@ -32,7 +32,7 @@ def check_all(function: ModelFunction, batch: Batch, outputs: Tensor) -> None:
     Raises:
         ModelError: one has other outputs alone.
     """
-    check_company(function, batch, outputs, chosen=torch.arange(batch_size(batch)), size=1)
+    check_independence(function, batch, outputs, chosen=torch.arange(batch_size(batch)), size=1)
 
 
 def keeps_apart(function: ModelFunction, batch: Batch, outputs: Tensor) -> bool:
@@ -43,11 +43,11 @@ def keeps_apart(function: ModelFunction, batch: Batch, outputs: Tensor) -> bool:
     """
     n = batch_size(batch)
     chosen = spread_indices(n, min(n, 2 * COMPANY))
-    check_company(function, batch, outputs, chosen=chosen, size=max(1, len(chosen) // 2))
+    check_independence(function, batch, outputs, chosen=chosen, size=max(1, len(chosen) // 2))
     return distinct(take(batch, chosen)) == len(chosen)
 
 
-def check_company(
+def check_independence(
     function: ModelFunction, batch: Batch, outputs: Tensor, *, chosen: Tensor, size: int
 ) -> None:
     """Runs some samples of a batch again in smaller batches: their outputs must be the same.

@@ -64,7 +64,7 @@ class Traffic:
 
 def watch_samples(function: ModelFunction, batch: Batch) -> Traffic:
     """Follows three samples through a model."""
-    parameters = {name: p.detach().requires_grad_() for name, p in function.params.items()}
+    parameters = function.leaves()
     fewer, log = take(batch, slice(0, SIZES[0])), _Log()
     watch = _Watch(log.steps, batch)
     try:

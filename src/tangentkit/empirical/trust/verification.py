@@ -22,8 +22,8 @@ from tangentkit.core.model.functions import ModelFunction
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.passes.generic import loop_gradients, vmap_gradients
 from tangentkit.empirical.passes.layer_gradients import (
+    LayerGradients,
     Merged,
-    Side,
     layer_indices,
     layer_inputs,
     lookup_gradients,
@@ -32,7 +32,7 @@ from tangentkit.empirical.passes.layer_gradients import (
 from tangentkit.empirical.passes.recording import AnotherGraphError, Recording, record
 from tangentkit.empirical.reading.independence import (
     HALVES,
-    check_company,
+    check_independence,
     distinct,
     in_single_precision,
     spread,
@@ -92,9 +92,9 @@ def _verify(function: ModelFunction, trial: Batch, structure: Structure) -> Verd
     }
     try:
         recording = record(function, trial, structure)
-        check_company(function, trial, recording.outputs, chosen=torch.tensor(CHECKED), size=1)
+        check_independence(function, trial, recording.outputs, chosen=torch.tensor(CHECKED), size=1)
         for layers in structure.views:
-            side = Side(recording, recording.backward(directions[:1], layers), {})
+            side = LayerGradients(recording, recording.backward(directions[:1], layers), {})
             wrong |= _disagreements(side, layers, truth, scale)
     except AnotherGraphError:
         wrong |= dict.fromkeys(structure.names(), "the graph depends on the data")
@@ -125,7 +125,7 @@ def _directions(outputs: Tensor) -> Tensor:
 
 
 def _disagreements(
-    side: Side, layers: tuple[Layer, ...], truth: dict[str, Tensor], scale: Tensor
+    side: LayerGradients, layers: tuple[Layer, ...], truth: dict[str, Tensor], scale: Tensor
 ) -> dict[str, str]:
     wrong = {}
     for layer in layers:
@@ -139,7 +139,7 @@ def _disagreements(
     return wrong
 
 
-def _ways(side: Side, layer: Layer) -> list[Side]:
+def _ways(side: LayerGradients, layer: Layer) -> list[LayerGradients]:
     """The side, and where directions merge, also the direction in their place: here of one direction."""
     if not layer.merges:
         return [side]
@@ -148,7 +148,7 @@ def _ways(side: Side, layer: Layer) -> list[Side]:
     return [side, merged.side(side.recording)]
 
 
-def _structured(side: Side, layer: Layer) -> list[tuple[str, Tensor]]:
+def _structured(side: LayerGradients, layer: Layer) -> list[tuple[str, Tensor]]:
     """Gradients (n, 1, ...), up to an order of the entries, in every form in which they are used."""
     if layer.kind == "vector":
         return [(layer.weight, side.vectors(layer.uses))]
@@ -216,7 +216,7 @@ def prove(recording: Recording, batch: Batch, wanted: set[str]) -> tuple[frozens
     rounding = float(torch.stack([g.norm() for g in truth.values()]).norm())
     proven, wrong = set(), {}
     for layers in structure.views:
-        side = Side(recording, recording.backward(direction, layers), {})
+        side = LayerGradients(recording, recording.backward(direction, layers), {})
         for name, layer in [(name, one) for one in layers for name in wanted.intersection(one.names)]:
             try:
                 found = _weighted_sum(side, layer, name, weights[:, 0]).detach()
@@ -234,7 +234,7 @@ def prove(recording: Recording, batch: Batch, wanted: set[str]) -> tuple[frozens
     return frozenset(proven) if 2 * distinct(batch) > recording.n > 1 else frozenset(), wrong
 
 
-def _weighted_sum(side: Side, layer: Layer, name: str, weights: Tensor) -> Tensor:
+def _weighted_sum(side: LayerGradients, layer: Layer, name: str, weights: Tensor) -> Tensor:
     """Σ_i w_i gradient_i (p,), as the layer's rule has the gradients."""
     if name == layer.bias:
         return weights @ side.vectors(layer.bias_uses)[:, 0]

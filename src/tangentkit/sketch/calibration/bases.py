@@ -15,7 +15,7 @@ from tangentkit.core.batches import Batch
 from tangentkit.core.errors import BudgetError, NumericalError
 from tangentkit.core.memory import format_bytes
 from tangentkit.core.seeds import Key
-from tangentkit.empirical.passes.layer_gradients import Side
+from tangentkit.empirical.passes.layer_gradients import LayerGradients
 from tangentkit.sketch.methods.factors import Factors, all_factors, energies
 from tangentkit.sketch.methods.hashes import normals
 from tangentkit.sketch.methods.model_sketch import pieces
@@ -33,7 +33,7 @@ LONGEST = 2**19
 KEY = Key(0).fold("calibration")
 """Of the random vectors: bases depend on no seed."""
 
-Sides = Callable[[Batch], Iterator[tuple[slice, int, Side]]]
+Sides = Callable[[Batch], Iterator[tuple[slice, int, LayerGradients]]]
 """Runs a batch, all directions at once: samples, number of the first direction, recording with gradients."""
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.batches import Batch, batch_size
-from tangentkit.empirical.passes.layer_gradients import Side
+from tangentkit.empirical.passes.layer_gradients import LayerGradients
 from tangentkit.sketch.calibration.bases import Basis, Sides, check_budget, find_bases, sign
 from tangentkit.sketch.methods.factors import TABLES, all_factors
 from tangentkit.sketch.methods.model_sketch import ModelSketch, pieces
@@ -39,7 +39,7 @@ class Projection:
     captured: float
     """Share of the energy of calibration samples that it holds, told by samples that it was not made from."""
 
-    def coordinates(self, side: Side, orders: Orders, first: int) -> Tensor:
+    def coordinates(self, side: LayerGradients, orders: Orders, first: int) -> Tensor:
         """Wᵀ x (n, rank), the part of the directions that are at hand."""
         total = side.recording.outputs.new_zeros(side.n, self.rank)
         for name, factors in all_factors(side, orders):

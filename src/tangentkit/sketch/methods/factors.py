@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.empirical.passes.layer_gradients import (
-    Side,
+    LayerGradients,
     layer_indices,
     layer_inputs,
     matrix_gradients,
@@ -114,7 +114,7 @@ class Factors:
         return built(orders.matrices(name, own, (1, q, -1))[:, :, 0], kind)
 
 
-def all_factors(side: Side, orders: Orders) -> Iterator[tuple[str, Factors]]:
+def all_factors(side: LayerGradients, orders: Orders) -> Iterator[tuple[str, Factors]]:
     """(parameter, factors) of everything."""
     for layer in side.recording.structure.layers:
         yield layer.weight, _layer_factors(side, layer, orders)
@@ -124,7 +124,7 @@ def all_factors(side: Side, orders: Orders) -> Iterator[tuple[str, Factors]]:
         yield name, _vector(gradients)
 
 
-def _layer_factors(side: Side, layer: Layer, orders: Orders) -> Factors:
+def _layer_factors(side: LayerGradients, layer: Layer, orders: Orders) -> Factors:
     recording = side.recording
     if layer.kind == "vector":
         orders.learn(recording, layer)
@@ -177,7 +177,7 @@ def _vector(gradients: Tensor) -> Factors:
     return Factors("vector", stacked, stacked.new_ones(len(stacked), 1, 1), 1)
 
 
-def energies(side: Side) -> Tensor:
+def energies(side: LayerGradients) -> Tensor:
     """|gradient|² of each sample over all parameters and directions, (n,)."""
     total = side.recording.outputs.new_zeros(side.n)
     for layer in side.recording.structure.layers:

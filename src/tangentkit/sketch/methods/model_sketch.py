@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.passes.layer_gradients import (
-    Side,
+    LayerGradients,
     layer_indices,
     layer_inputs,
     lookup_gradients,
@@ -83,7 +83,7 @@ class ModelSketch:
         """Zeros for n samples, for each half."""
         return [Coordinates(n, half.dim, like=like) for half in self.halves]
 
-    def add_side(self, out: list[Coordinates], side: Side, first: int) -> None:
+    def add_side(self, out: list[Coordinates], side: LayerGradients, first: int) -> None:
         """Adds all parameters of recorded samples, in the directions that they have gradients for."""
         for layer in side.recording.structure.layers:
             # A tied weight is sketched by its entries, so that lookups and products meet.
@@ -94,7 +94,7 @@ class ModelSketch:
         for name, gradients in side.generic.items():
             self.add_written(out, name, gradients, first)
 
-    def _add_layer(self, out: list[Coordinates], side: Side, layer: Layer, first: int) -> None:
+    def _add_layer(self, out: list[Coordinates], side: LayerGradients, layer: Layer, first: int) -> None:
         name, recording = layer.weight, side.recording
         if layer.kind == "assembled":
             self.add_written(out, name, side.assembled(layer), first)

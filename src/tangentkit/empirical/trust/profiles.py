@@ -1,0 +1,110 @@
+"""The profiles of a model, one for every shape of samples, revised at one point by what later batches disprove."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
+
+from torch import Tensor
+
+from tangentkit.core.batches import Batch, batch_size, describe
+from tangentkit.core.model.functions import ModelFunction
+from tangentkit.empirical.passes.recording import AnotherGraphError, Recording, record
+from tangentkit.empirical.reading.independence import check_all, keeps_apart
+from tangentkit.empirical.reading.sample_moves import answers
+from tangentkit.empirical.trust.profile import Profile, profile, profile_of
+from tangentkit.empirical.trust.verification import prove
+
+Result = TypeVar("Result")
+
+
+class UnusedParameterWarning(UserWarning):
+    """A selected parameter does not reach the output: its gradient is zero."""
+
+
+class WrongRuleError(Exception):
+    """A batch has shown that the rules of some parameters are wrong."""
+
+    def __init__(self, reasons: dict[str, str]):
+        super().__init__(str(reasons))
+        self.reasons = reasons
+
+
+class Profiles:
+    """The profiles of a model, for every shape of samples that it has seen."""
+
+    def __init__(self, function: ModelFunction):
+        self.function = function
+        self._found: dict[str, Profile] = {}
+
+    def of(self, x: Batch) -> Profile:
+        """The profile for samples like these, made if they are the first.
+
+        Raises:
+            ModelError: samples see each other, or no parameter reaches the output.
+        """
+        if describe(x) not in self._found:
+            found = self._found[describe(x)] = profile(self.function, x)
+            if unused := found.structure.unused:
+                shown = ", ".join(unused[:5]) + (", ..." if len(unused) > 5 else "")
+                text = f"{len(unused)} parameter(s) do not reach the output: {shown}"
+                warnings.warn(text, UnusedParameterWarning, stacklevel=4)
+        return self._found[describe(x)]
+
+    def record(self, batch: Batch, profile: Profile) -> Recording:
+        """Runs a batch; rules that are unproven are compared with autograd on it.
+
+        Raises:
+            ModelError: its samples see each other.
+            WrongRuleError: a rule disagrees.
+        """
+        structure, told = profile.structure, profile.structure.answers
+        if structure.answers:
+            recording, told = answers(lambda: record(self.function, batch, structure))
+        else:
+            recording = record(self.function, batch, structure)
+        elsewhere = told != structure.answers
+        self.check_independence(batch, profile, recording.outputs, every=elsewhere)
+        wanted = set(structure.names() if structure.doubtful or elsewhere else structure.unproven)
+        if wanted:
+            proven, wrong = prove(recording, batch, wanted)
+            if wrong:
+                raise WrongRuleError(wrong)
+            profile.structure = replace(structure, unproven=structure.unproven - proven)
+        return recording
+
+    def check_independence(
+        self, batch: Batch, profile: Profile, outputs: Tensor | None = None, *, every: bool = False
+    ) -> None:
+        """Looks whether samples see each other: a few of a batch larger than all before, or every one.
+
+        Args:
+            batch: samples.
+            profile: of samples like these.
+            outputs: of the batch, if they are at hand.
+            every: whether to look at every sample, as is done anyway where some may be moved.
+
+        Raises:
+            ModelError: they do.
+        """
+        n = batch_size(batch)
+        every = (every or profile.structure.routed) and n > 1
+        if not every and n <= profile.independent:
+            return
+        outputs = self.function(self.function.params, batch) if outputs is None else outputs
+        if every:
+            check_all(self.function, batch, outputs)
+        elif keeps_apart(self.function, batch, outputs):
+            profile.independent = n
+
+    def revising(self, x: Batch, work: Callable[[], Result]) -> Result:
+        """Does some work; again, with fewer assumptions, where a batch disproves one."""
+        leaves = self.function.leaves()
+        while True:
+            try:
+                return self.function.within(leaves, work)
+            except AnotherGraphError as error:
+                revised = self.of(x).structure.all_generic(str(error), hooked=error.hooked)
+            except WrongRuleError as error:
+                revised = replace(self.of(x).structure.without(error.reasons), vmap=False)
+            self._found[describe(x)] = profile_of(self.function, x, revised)
