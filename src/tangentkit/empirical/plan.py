@@ -10,9 +10,9 @@ from torch import Tensor
 from tangentkit.core.memory import format_bytes
 from tangentkit.core.model.functions import ModelFunction
 from tangentkit.core.model.parameters import count
+from tangentkit.empirical.layers import VectorLayer
 from tangentkit.empirical.passes.batching import Batching, batching
 from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Cost, Size, Work, arrange, in_tiles
-from tangentkit.empirical.structure import Layer
 from tangentkit.empirical.trust.profile import Profile
 
 
@@ -130,7 +130,7 @@ def _costs(
 
     def written(name: str, route: str) -> Cost:
         entries = Size(1, 1, 1, function.params[name].numel())
-        cost = in_tiles(Layer("vector", name, ()), entries, tiles, "elementwise", item)
+        cost = in_tiles(VectorLayer(name, ()), entries, tiles, "elementwise", item)
         return Cost(route, cost.flops, cost.bytes)
 
     for layer, (entries, chosen) in arrange(structure.layers, profile.sizes, size.tile(work), item).items():

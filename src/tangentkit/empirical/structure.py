@@ -10,6 +10,14 @@ from torch.autograd.graph import GradientEdge
 from tangentkit.core.batches import Batch, take
 from tangentkit.core.model.functions import ModelFunction
 from tangentkit.core.model.hooks import hooks_made
+from tangentkit.empirical.layers import (
+    AssembledLayer,
+    Layer,
+    LookupLayer,
+    MatrixLayer,
+    TiedLayer,
+    VectorLayer,
+)
 from tangentkit.empirical.reading.graph import (
     Graph,
     MixedSamplesError,
@@ -40,42 +48,6 @@ SMALL, LARGE = 2, 3
 """Batch sizes of the two passes from which the structure is learned."""
 HOOKED = "hooks change its gradients"
 """Why parameters have no rule where there are hooks."""
-
-
-@dataclass(frozen=True)
-class Layer:
-    """Parameters whose gradients come from the same uses, and how.
-
-    kind "matrix": the weight's gradient is Σ_s g_s ⊗ a_s over all positions of all uses; the bias, if the same uses
-    have one, is Σ_s g_s. "lookup": the same with one-hot a. "vector": gradients small enough to be written down.
-    "tied": rows of a table that is also the weight of a matrix product, as the embeddings of language models are.
-    "assembled": other uses of different kinds, or of tensors made from the parameter.
-    """
-
-    kind: str
-    weight: str
-    uses: tuple[Use, ...]
-    bias: str | None = None
-    bias_uses: tuple[Use, ...] = ()
-    lookups: tuple[Use, ...] = ()
-    """Of a tied layer, the uses that look up rows."""
-    behind: "tuple[Layer, ...]" = ()
-    """The same parameters seen from behind a pooling or from a linear head, where that is possible."""
-    merges: bool = False
-    """Whether gradients at its uses are the same for all samples, so that output directions merge to one."""
-
-    @property
-    def parts(self) -> "tuple[Layer, ...]":
-        """Layers of one kind: itself, or the lookups and the products of a tied layer."""
-        if self.kind != "tied":
-            return (self,)
-        products = tuple(use for use in self.uses if use not in self.lookups)
-        return Layer("lookup", self.weight, self.lookups), Layer("matrix", self.weight, products)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The parameters."""
-        return (self.weight,) if self.bias is None else (self.weight, self.bias)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,9 +99,9 @@ class Structure:
         for layer in self.layers:
             if layer.weight not in reasons:
                 kept = layer.bias is None or layer.bias not in reasons
-                layers.append(layer if kept else replace(layer, bias=None, bias_uses=(), behind=()))
+                layers.append(layer if kept else MatrixLayer(layer.weight, layer.uses))
             elif layer.bias is not None and layer.bias not in reasons:
-                layers.append(Layer("vector", layer.bias, layer.bias_uses))
+                layers.append(VectorLayer(layer.bias, layer.bias_uses))
         return replace(
             self,
             layers=tuple(layers),
@@ -230,6 +202,8 @@ def _read(passes: "tuple[Pass, Pass]") -> Structure:
         axes=axes,
         layers=tuple(
             replace(layer, behind=_pooled(large, layer, pooled, axes) or _merged(large, layer, headed, axes))
+            if isinstance(layer, MatrixLayer)
+            else layer
             for layer in layers
         ),
         generic=generic,
@@ -320,34 +294,45 @@ def _layers(
     weights = {
         tuple(use.node for use in layer.uses): name
         for name, layer in layers.items()
-        if layer.kind == "matrix"
+        if isinstance(layer, MatrixLayer)
     }
     # A bias that is added at exactly the uses of a weight rides along with it.
     for name, layer in list(layers.items()):
         weight = weights.get(tuple(use.node for use in layer.uses))
-        if layer.kind == "vector" and weight is not None and all(_is_bias(graph, use) for use in layer.uses):
-            layers[weight] = Layer("matrix", weight, layers[weight].uses, name, layer.uses)
+        added = isinstance(layer, VectorLayer) and all(_is_bias(graph, use) for use in layer.uses)
+        if weight is not None and added:
+            layers[weight] = MatrixLayer(weight, layers[weight].uses, name, layer.uses)
             del layers[name]
     return tuple(layers.values())
 
 
 def _layer(name: str, uses: list[Use], kinds: list[tuple[type, bool | None]]) -> Layer:
-    kind = _kind(uses, kinds)
-    lookups = [use for use, (rule, _) in zip(uses, kinds, strict=True) if rule is Lookup]
-    return Layer(kind, name, tuple(uses), lookups=tuple(lookups) if kind == "tied" else ())
+    """The layer of a parameter whose uses are of some kinds: the class of a rule, and whether it is transposed."""
+    alike = len({use.chain for use in uses}) == len(set(kinds)) == 1 and uses[0].chain is not None
+    (kind, _), types = kinds[0], {kind for kind, _ in kinds}
+    if alike and kind is Matrix:
+        return MatrixLayer(name, tuple(uses))
+    if alike and kind is Vector:
+        return VectorLayer(name, tuple(uses))
+    if types == {Lookup} and all(use.chain == () for use in uses):
+        return LookupLayer(name, tuple(uses))
+    if types == {Lookup, Matrix} and all(map(_is_tied, uses, kinds)):
+        lookups = tuple(use for use, (rule, _) in zip(uses, kinds, strict=True) if rule is Lookup)
+        return TiedLayer(name, tuple(uses), lookups)
+    return AssembledLayer(name, tuple(uses))
 
 
 def _pooled(
-    graph: Graph, layer: Layer, behind: dict[Use, Use | None], axes: dict[int, SampleAxis]
+    graph: Graph, layer: MatrixLayer, behind: dict[Use, Use | None], axes: dict[int, SampleAxis]
 ) -> tuple[Layer, ...]:
     """The parameters of a convolution that is used once, each on its own, seen from behind its pooling."""
     seen = _seen(graph, layer, behind, axes)
-    parts = zip(("matrix", "vector"), layer.names, seen, strict=False)  # there may be no bias
-    return tuple(Layer(kind, name, (use,)) for kind, name, use in parts)
+    parts = zip((MatrixLayer, VectorLayer), layer.names, seen, strict=False)  # there may be no bias
+    return tuple(kind(name, (use,)) for kind, name, use in parts)
 
 
 def _merged(
-    graph: Graph, layer: Layer, behind: dict[Use, Use | None], axes: dict[int, SampleAxis]
+    graph: Graph, layer: MatrixLayer, behind: dict[Use, Use | None], axes: dict[int, SampleAxis]
 ) -> tuple[Layer, ...]:
     """A layer that is used once, before a linear head, seen from there."""
     seen = _seen(graph, layer, behind, axes)
@@ -355,7 +340,7 @@ def _merged(
 
 
 def _seen(
-    graph: Graph, layer: Layer, behind: dict[Use, Use | None], axes: dict[int, SampleAxis]
+    graph: Graph, layer: MatrixLayer, behind: dict[Use, Use | None], axes: dict[int, SampleAxis]
 ) -> tuple[Use, ...]:
     """The uses of a layer, the weight's and the bias', as seen from behind; none if it is not possible for all."""
     found = []
@@ -368,7 +353,7 @@ def _seen(
         if view is None or not fits:
             return ()
         found.append(view)
-    return tuple(found) if layer.kind == "matrix" and len(layer.uses) == 1 else ()
+    return tuple(found) if len(layer.uses) == 1 else ()
 
 
 def _is_bias(graph: Graph, use: Use) -> bool:
@@ -378,20 +363,6 @@ def _is_bias(graph: Graph, use: Use) -> bool:
     if node.name() == "AddmmBackward0":
         return use.slot == 0 and node._saved_alpha == node._saved_beta == 1  # pyright: ignore
     return node.name() == "ConvolutionBackward0" and use.slot == 2 and not node._saved_transposed  # pyright: ignore
-
-
-def _kind(uses: list[Use], kinds: list[tuple[type, bool | None]]) -> str:
-    alike = len({use.chain for use in uses}) == len(set(kinds)) == 1 and uses[0].chain is not None
-    (kind, _), types = kinds[0], {kind for kind, _ in kinds}
-    if alike and kind is Matrix:
-        return "matrix"
-    if alike and kind is Vector:
-        return "vector"
-    if types == {Lookup} and all(use.chain == () for use in uses):
-        return "lookup"
-    if types == {Lookup, Matrix} and all(map(_is_tied, uses, kinds)):
-        return "tied"
-    return "assembled"
 
 
 def _is_tied(use: Use, kind: tuple[type, bool | None]) -> bool:

@@ -10,6 +10,7 @@ from tangentkit.core.batches import Batch, batch_size
 from tangentkit.core.buffer_pool import zeros
 from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
+from tangentkit.empirical.layers import MatrixLayer, VectorLayer
 from tangentkit.empirical.outputs import Outputs, directions
 from tangentkit.empirical.structure import spread
 from tangentkit.sketch.calibration.projection import Projection, calibrate
@@ -158,7 +159,7 @@ def arrange(
     # Some samples may later show no factors (a batch of one takes other ways in some models): where they belong in
     # a weight is noted now.
     parts = [part for layer in profile.structure.layers for part in layer.parts]
-    unknown = [part for part in parts if part.kind in ("matrix", "vector") and part not in orders]
+    unknown = [part for part in parts if isinstance(part, (MatrixLayer, VectorLayer)) and part not in orders]
     if unknown:
         recording = passes.profiles.record(spread(x, 3), profile)
         for part in unknown:

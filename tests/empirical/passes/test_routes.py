@@ -46,17 +46,10 @@ VECTOR = [
 
 def force(monkeypatch, route):
     """The planner with one choice; layers of other kinds stay as they are. Returns the routes taken."""
-    taken, real = (
-        set(),
-        {"matrix": routes._matrix_costs, "lookup": routes._lookup_costs, "tied": routes._tied_costs},
-    )
-
-    cheapest = routes.cheapest
+    taken = set()
 
     def chosen(layer, size, work, item):
-        options = (
-            real[layer.kind](size, work, item) if layer.kind in real else [cheapest(layer, size, work, item)]
-        )
+        options = routes.COSTS[type(layer)](size, work, item)
         cost = next((c for c in options if c.route in route), options[0])
         taken.add(cost.route)
         return cost

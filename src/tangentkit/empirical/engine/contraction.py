@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from tangentkit.empirical.engine.gather import Gathered
+from tangentkit.empirical.layers import Layer, LookupLayer, MatrixLayer
 from tangentkit.empirical.passes.blocks import LONGEST_SUM, Blocks, even, pair_block, row_block
 from tangentkit.empirical.passes.layer_gradients import lookup_gradients, matrix_gradients
-from tangentkit.empirical.structure import Layer
 from tangentkit.linalg.spans import spans
 
 
@@ -76,10 +76,10 @@ class Tile:
 def add_pairwise(tile: Tile, layer: Layer, *, keep_grams: bool) -> None:
     """Σ_st (a_s · a'_t)(g_s · g'_t) for a weight, and Σ_st g_s · g'_t for its bias."""
     gx, gy = tile.x.outgoing[layer], tile.y.outgoing[layer]
-    if tile.full and layer.kind == "matrix" and _same_for_all(gx) and _same_for_all(gy):
+    if tile.full and isinstance(layer, MatrixLayer) and _same_for_all(gx) and _same_for_all(gy):
         _add_head(tile, layer, gx[0, :, :, 0], gy[0, :, :, 0])
         return
-    gram = _lookup_gram(tile, layer) if layer.kind == "lookup" else _input_gram(tile, layer)
+    gram = _lookup_gram(tile, layer) if isinstance(layer, LookupLayer) else _input_gram(tile, layer)
     copies, positions = gx.shape[2] if tile.full else 1, (gx.shape[3], gy.shape[3])
     for head in range(gx.shape[1]):
         hx = _pair_rows(gx[:, head], tile.full)

@@ -11,6 +11,7 @@ from tangentkit.core.buffer_pool import empty, reused, zeros
 from tangentkit.empirical.engine import contraction
 from tangentkit.empirical.engine.contraction import Tile
 from tangentkit.empirical.engine.gather import Gathered, Passing, gather, is_written
+from tangentkit.empirical.layers import Layer
 from tangentkit.empirical.outputs import Directions
 from tangentkit.empirical.passes.batching import Batching, batching, buffer_entries
 from tangentkit.empirical.passes.blocks import Blocks
@@ -18,7 +19,6 @@ from tangentkit.empirical.passes.generic import generic_gradients
 from tangentkit.empirical.passes.layer_gradients import square_norms
 from tangentkit.empirical.passes.recording import Recording
 from tangentkit.empirical.passes.routes import Cost, Costs, Work, arrange
-from tangentkit.empirical.structure import Layer
 from tangentkit.empirical.trust.profile import Profile
 from tangentkit.empirical.trust.profiles import Profiles
 from tangentkit.linalg.spans import spans

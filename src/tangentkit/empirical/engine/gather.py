@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.buffer_pool import empty
+from tangentkit.empirical.layers import Layer, MatrixLayer, VectorLayer
 from tangentkit.empirical.passes.blocks import Blocks, even
 from tangentkit.empirical.passes.layer_gradients import (
     LayerGradients,
@@ -28,7 +29,6 @@ from tangentkit.empirical.passes.layer_gradients import (
 )
 from tangentkit.empirical.passes.recording import Recording
 from tangentkit.empirical.passes.routes import Cost, Costs, Size
-from tangentkit.empirical.structure import Layer
 from tangentkit.linalg.spans import spans
 
 
@@ -71,7 +71,7 @@ class Gathered:
 
 def is_written(layer: Layer, size: Size, cost: Cost) -> bool:
     """Whether a layer's gradients are written down, rather than kept as factors."""
-    written = layer.kind == "vector" or cost.route == "assembled"
+    written = isinstance(layer, VectorLayer) or cost.route == "assembled"
     return written or (cost.route == "gradient" and size.compact)
 
 
@@ -110,11 +110,10 @@ def gather(passing: Iterable[Passing], n: int, costs: Costs, *, full: bool, bloc
 
     def keep(side: LayerGradients, chosen: Costs, stacks: _Rows, k: int, r: int) -> None:
         for layer, (size, cost) in chosen.items():
-            if is_written(layer, size, cost) and layer.kind == "matrix":
+            if is_written(layer, size, cost) and isinstance(layer, MatrixLayer):
                 _keep(side.outgoing(layer), stacks, layer, slice(0, side.n), k, r, "as it comes")
             elif is_written(layer, size, cost):
-                values = side.vectors(layer.uses) if layer.kind == "vector" else side.assembled(layer)
-                written.put(layer.weight, samples, k, r, values)
+                written.put(layer.weight, samples, k, r, side.written(layer))
             else:
                 for part in layer.parts:
                     _keep(side.outgoing(part), outgoing, part, samples, k, r, _order(cost, full))

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from tangentkit.core.errors import BudgetError
 from tangentkit.core.memory import format_bytes
+from tangentkit.empirical.layers import AssembledLayer, Layer, MatrixLayer
 from tangentkit.empirical.passes.blocks import Blocks, even
 from tangentkit.empirical.passes.recording import Recording
 from tangentkit.empirical.passes.routes import Size, Work
-from tangentkit.empirical.structure import Layer
 
 GROUP_BYTES = 2**28
 """Gradients that are always worth keeping at once."""
@@ -84,7 +84,7 @@ def footprint(recording: Recording, sizes: dict[Layer, Size], generic: int) -> F
     nodes = {use.node for layer in layers for use in (*layer.uses, *layer.bias_uses)}
     outgoing = sum(math.prod(recording.graph.shapes(i)[0]) for i in nodes)
     assembled = sum(
-        recording.parameters[layer.weight].numel() for layer in layers if layer.kind == "assembled"
+        recording.parameters[layer.weight].numel() for layer in layers if isinstance(layer, AssembledLayer)
     )
     biases = sum(recording.parameters[layer.bias].numel() for layer in layers if layer.bias is not None)
     kept = sum(sizes[layer].kept for layer in layers) + biases + generic
@@ -93,7 +93,7 @@ def footprint(recording: Recording, sizes: dict[Layer, Size], generic: int) -> F
     forward = sum(saved.values()) / n + local * item
     # Gradients that are written down are made of all directions at once; the generic route, too, takes all of them,
     # and keeps its own activations for each.
-    waiting = [sizes[layer] for layer in layers if layer.kind == "matrix"]
+    waiting = [sizes[layer] for layer in layers if isinstance(layer, MatrixLayer)]
     stacked = sum(z.h * z.s * z.q for z in waiting if z.compact) + generic
     return Footprint(
         forward,

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tangentkit.empirical.layers import Layer, LookupLayer, MatrixLayer, TiedLayer, VectorLayer
 from tangentkit.empirical.passes.blocks import Blocks
 from tangentkit.empirical.passes.recording import Recording
 from tangentkit.empirical.rules.base import Lookup, Matrix, Vector
-from tangentkit.empirical.structure import Layer
 from tangentkit.linalg.spans import spans
 
 
@@ -54,12 +54,16 @@ class LayerGradients:
         assert isinstance(total, Tensor)
         return total
 
+    def written(self, layer: Layer) -> Tensor:
+        """Gradients (n, r, p) of a layer that is no sum of outer products."""
+        return self.vectors(layer.uses) if isinstance(layer, VectorLayer) else self.assembled(layer)
+
     def assembled(self, layer: Layer) -> Tensor:
         """Gradients (n, r, p) of a parameter with uses of several kinds, pulled back to the parameter."""
         total = 0
         for use in layer.uses:
             site, shape = self.recording.sites[use], self._source_shape(use)
-            one = Layer(layer.kind, layer.weight, (use,))
+            one = Layer(layer.weight, (use,))
             if isinstance(site, Vector):
                 gradient = self.vectors((use,))
             elif isinstance(site, Matrix):
@@ -179,18 +183,18 @@ def lookup_gradients(indices: Tensor, g: Tensor, rows: int) -> Tensor:
 
 def square_norms(side: LayerGradients, layer: Layer) -> dict[str, Tensor]:
     """|gradient|² of every sample and direction, (n, r), for the parameters of a layer."""
-    if layer.kind == "matrix":
+    if isinstance(layer, MatrixLayer):
         found = {layer.weight: _matrix_norms(side, layer, side.outgoing(layer))}
         if layer.bias is not None:
             found[layer.bias] = side.vectors(layer.bias_uses).square().sum(2)
         return found
-    if layer.kind == "lookup":
+    if isinstance(layer, LookupLayer):
         g, indices = side.outgoing(layer)[:][:, 0], layer_indices(side.recording, layer)
         same = (indices[:, :, None] == indices[:, None, :]) & (indices >= 0)[:, :, None]
         return {layer.weight: ((g @ g.mT) * same[:, None]).sum((2, 3))}
-    if layer.kind == "tied":
+    if isinstance(layer, TiedLayer):
         return {layer.weight: _tied_norms(side, *layer.parts)}
-    gradient = side.vectors(layer.uses) if layer.kind == "vector" else side.assembled(layer)
+    gradient = side.written(layer)
     return {layer.weight: gradient.square().sum(2)}
 
 

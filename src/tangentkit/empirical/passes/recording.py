@@ -14,9 +14,10 @@ from torch.nn import functional as F
 
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.model.functions import ModelFunction
+from tangentkit.empirical.layers import Layer
 from tangentkit.empirical.reading.graph import Graph, Use
 from tangentkit.empirical.rules.base import Lookup, Matrix, Vector, apply_rule
-from tangentkit.empirical.structure import HOOKED, Layer, Structure, site, trace
+from tangentkit.empirical.structure import HOOKED, Structure, site, trace
 
 
 class AnotherGraphError(Exception):

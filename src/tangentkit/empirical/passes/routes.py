@@ -4,10 +4,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Self
 
+from tangentkit.empirical.layers import (
+    AssembledLayer,
+    Layer,
+    LookupLayer,
+    MatrixLayer,
+    TiedLayer,
+    VectorLayer,
+)
 from tangentkit.empirical.passes.blocks import pair_block, row_block
 from tangentkit.empirical.passes.recording import Recording
 from tangentkit.empirical.rules.base import Lookup, Matrix
-from tangentkit.empirical.structure import Layer
 
 FLOPS_PER_BYTE = 16
 """Multiply-adds that a core does while one byte comes from memory: what weighs bytes against FLOPs."""
@@ -105,7 +112,7 @@ Costs = dict[Layer, tuple[Size, Cost]]
 def size_of(recording: Recording, layer: Layer) -> Size:
     """The size of a layer's gradient, from any recording."""
     graph, numel = recording.graph, recording.parameters[layer.weight].numel()
-    if layer.kind in ("vector", "assembled"):
+    if isinstance(layer, (VectorLayer, AssembledLayer)):
         return Size(1, 1, 1, numel)
     first, positions = recording.sites[layer.parts[-1].uses[0]], 0
     for use in layer.uses:
@@ -140,10 +147,7 @@ def arrange(layers: Iterable[Layer], sizes: dict[Layer, Size], work: Work, item:
 def routes(layer: Layer, size: Size, work: Work, item: int) -> list[Cost]:
     """The routes that a layer can take; `item` is the number of bytes of a scalar."""
     work = replace(work, r=1) if layer.merges and not work.full else work
-    found = {"matrix": _matrix_costs, "lookup": _lookup_costs, "tied": _tied_costs}.get(
-        layer.kind, _vector_costs
-    )(size, work, item)
-    return [Cost("assembled", c.flops, c.bytes) for c in found] if layer.kind == "assembled" else found
+    return COSTS[type(layer)](size, work, item)
 
 
 def cheapest(layer: Layer, size: Size, work: Work, item: int) -> Cost:
@@ -213,3 +217,17 @@ def _gram_flops(w: Work, columns: int) -> float:
 
 def _vector_costs(z: Size, w: Work, item: int) -> list[Cost]:
     return [Cost("elementwise", _gram_flops(w, z.q), 2 * item * w.samples * w.r * z.q)]
+
+
+def _assembled_costs(z: Size, w: Work, item: int) -> list[Cost]:
+    return [replace(cost, route="assembled") for cost in _vector_costs(z, w, item)]
+
+
+COSTS = {
+    MatrixLayer: _matrix_costs,
+    LookupLayer: _lookup_costs,
+    TiedLayer: _tied_costs,
+    VectorLayer: _vector_costs,
+    AssembledLayer: _assembled_costs,
+}
+"""Class of a layer -> the routes that it can take."""

@@ -6,12 +6,13 @@ from dataclasses import dataclass, replace
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import ModelError
 from tangentkit.core.model.functions import ModelFunction
+from tangentkit.empirical.layers import Layer
 from tangentkit.empirical.passes.batching import Footprint, footprint
 from tangentkit.empirical.passes.flops import pass_flops
 from tangentkit.empirical.passes.recording import AnotherGraphError, record
 from tangentkit.empirical.passes.routes import Size, size_of
 from tangentkit.empirical.reading.independence import distinct, spread
-from tangentkit.empirical.structure import Layer, Structure, learn_structure, trace
+from tangentkit.empirical.structure import Structure, learn_structure, trace
 from tangentkit.empirical.trust.verification import BATCH, verified
 
 

@@ -20,6 +20,14 @@ from torch import Tensor
 from tangentkit.core.batches import Batch, take
 from tangentkit.core.model.functions import ModelFunction
 from tangentkit.core.seeds import Key
+from tangentkit.empirical.layers import (
+    AssembledLayer,
+    Layer,
+    LookupLayer,
+    MatrixLayer,
+    TiedLayer,
+    VectorLayer,
+)
 from tangentkit.empirical.passes.generic import loop_gradients, vmap_gradients
 from tangentkit.empirical.passes.layer_gradients import (
     LayerGradients,
@@ -38,7 +46,7 @@ from tangentkit.empirical.reading.independence import (
     spread,
 )
 from tangentkit.empirical.rules.base import Matrix
-from tangentkit.empirical.structure import Layer, Structure, learn_structure
+from tangentkit.empirical.structure import Structure, learn_structure
 
 BATCH = 5
 """Another size than the passes that the structure was learned from."""
@@ -150,12 +158,10 @@ def _ways(side: LayerGradients, layer: Layer) -> list[LayerGradients]:
 
 def _structured(side: LayerGradients, layer: Layer) -> list[tuple[str, Tensor]]:
     """Gradients (n, 1, ...), up to an order of the entries, in every form in which they are used."""
-    if layer.kind == "vector":
-        return [(layer.weight, side.vectors(layer.uses))]
-    if layer.kind in ("assembled", "tied"):
-        return [(layer.weight, side.assembled(layer))]
+    if not isinstance(layer, (MatrixLayer, LookupLayer)):
+        return [(layer.weight, side.written(layer))]
     g = side.outgoing(layer)[:]
-    if layer.kind == "lookup":
+    if isinstance(layer, LookupLayer):
         rows = side.recording.parameters[layer.weight].shape[0]
         return [(layer.weight, lookup_gradients(layer_indices(side.recording, layer), g, rows))]
     found = [(layer.weight, matrix_gradients(g, a)) for a in _inputs(side.recording, layer)]
@@ -238,15 +244,15 @@ def _weighted_sum(side: LayerGradients, layer: Layer, name: str, weights: Tensor
     """Σ_i w_i gradient_i (p,), as the layer's rule has the gradients."""
     if name == layer.bias:
         return weights @ side.vectors(layer.bias_uses)[:, 0]
-    if layer.kind == "vector":
+    if isinstance(layer, VectorLayer):
         use = layer.uses[0]
         shape = side.recording.graph.shapes(use.source[0])[use.source[1]]
         total = (weights @ side.vectors(layer.uses)[:, 0]).view(1, *shape)
         return side.recording.pull(use, total, name)[0]
-    if layer.kind in ("assembled", "tied"):
+    if isinstance(layer, (AssembledLayer, TiedLayer)):
         return weights @ side.assembled(layer)[:, 0]
     g = side.outgoing(layer)[:] * weights.view(-1, 1, 1, 1, 1)
-    if layer.kind == "lookup":
+    if isinstance(layer, LookupLayer):
         rows = side.recording.parameters[name].shape[0]
         flat = (
             layer_indices(side.recording, layer).reshape(1, -1),

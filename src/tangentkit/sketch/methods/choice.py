@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from tangentkit.empirical.layers import MatrixLayer
 from tangentkit.empirical.passes.routes import Size
 from tangentkit.empirical.structure import Structure
 
@@ -32,7 +33,7 @@ def choose(sketch: str, structure: Structure, sizes: dict[str, Size], r: int, di
     if sketch in WRITTEN:
         return found
     for layer in structure.layers:
-        if layer.kind == "matrix" and _by_factors(sketch, sizes[layer.weight], r, dim):
+        if isinstance(layer, MatrixLayer) and _by_factors(sketch, sizes[layer.weight], r, dim):
             found[layer.weight] = "tensor"
     return found
 

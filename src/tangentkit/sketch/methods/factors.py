@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from tangentkit.empirical.layers import AssembledLayer, Layer, LookupLayer, TiedLayer, VectorLayer
 from tangentkit.empirical.passes.layer_gradients import (
     LayerGradients,
     layer_indices,
@@ -17,7 +18,6 @@ from tangentkit.empirical.passes.layer_gradients import (
     matrix_gradients,
     square_norms,
 )
-from tangentkit.empirical.structure import Layer
 from tangentkit.sketch.methods.parameter_order import Orders
 
 TABLES = ("lookup", "tied")
@@ -126,17 +126,17 @@ def all_factors(side: LayerGradients, orders: Orders) -> Iterator[tuple[str, Fac
 
 def _layer_factors(side: LayerGradients, layer: Layer, orders: Orders) -> Factors:
     recording = side.recording
-    if layer.kind == "vector":
+    if isinstance(layer, VectorLayer):
         orders.learn(recording, layer)
         return _vector(orders.restore(layer.weight, side.vectors(layer.uses)))
-    if layer.kind == "assembled":
+    if isinstance(layer, AssembledLayer):
         return _vector(side.assembled(layer))
-    if layer.kind == "tied":
+    if isinstance(layer, TiedLayer):
         lookup, product = (_layer_factors(side, part, orders) for part in layer.parts)
         return _tied(lookup, product, side.r)
     g = side.outgoing(layer)
     stacked = g[:].transpose(2, 3).flatten(3)  # (n, h, s, r q)
-    if layer.kind == "lookup":
+    if isinstance(layer, LookupLayer):
         rows = layer_indices(recording, layer)
         return Factors("lookup", stacked[:, 0], rows, recording.parameters[layer.weight].shape[0])
     a = layer_inputs(recording, layer, slice(None))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.seeds import Key
+from tangentkit.empirical.layers import AssembledLayer, Layer, LookupLayer, VectorLayer
 from tangentkit.empirical.passes.layer_gradients import (
     LayerGradients,
     layer_indices,
@@ -14,7 +15,6 @@ from tangentkit.empirical.passes.layer_gradients import (
     lookup_gradients,
     matrix_gradients,
 )
-from tangentkit.empirical.structure import Layer
 from tangentkit.linalg.spans import spans
 from tangentkit.sketch.methods.coordinates import Coordinates
 from tangentkit.sketch.methods.explicit import CountSketch, GaussianSketch, RademacherSketch, WrittenSketch
@@ -96,10 +96,10 @@ class ModelSketch:
 
     def _add_layer(self, out: list[Coordinates], side: LayerGradients, layer: Layer, first: int) -> None:
         name, recording = layer.weight, side.recording
-        if layer.kind == "assembled":
+        if isinstance(layer, AssembledLayer):
             self.add_written(out, name, side.assembled(layer), first)
             return
-        if layer.kind == "lookup":
+        if isinstance(layer, LookupLayer):
             g, rows = side.outgoing(layer), layer_indices(recording, layer)
             n, _, r, s, q = g.sizes
             entries = r * recording.parameters[name].numel() if self._is_dense(name) else r * s * q
@@ -110,7 +110,7 @@ class ModelSketch:
                 )
             return
         self.orders.learn(recording, layer)
-        if layer.kind == "vector":
+        if isinstance(layer, VectorLayer):
             self.add_written(out, name, self.orders.restore(name, side.vectors(layer.uses)), first)
             return
         g = side.outgoing(layer)

@@ -8,9 +8,9 @@ import math
 import torch
 from torch import Tensor
 
+from tangentkit.empirical.layers import Layer
 from tangentkit.empirical.passes.recording import Recording
 from tangentkit.empirical.rules.base import Matrix
-from tangentkit.empirical.structure import Layer
 
 DIGITS = 128
 """Base in which places are written: exact in every floating type, bfloat16 too."""
