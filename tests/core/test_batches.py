@@ -120,3 +120,27 @@ def test_images_are_told_how_to_become_a_batch():
     for data in (image, [image, image]):
         with pytest.raises(InputError, match=r"Image. Try: .*to_tensor"):
             as_batch(data)
+
+
+TOKENS = {"input_ids": torch.ones(4, 6).long(), "attention_mask": torch.ones(4, 6).long()}
+
+
+@pytest.mark.parametrize(
+    ("other", "advice"),
+    [
+        ({**TOKENS, "labels": torch.ones(4)}, "Try: leave out 'labels', or give it in both"),
+        (dict(reversed(TOKENS.items())), "Try: the entries in one order"),
+        ({name: part[:, :5] for name, part in TOKENS.items()}, 'Try: .*padding="max_length"'),
+    ],
+    ids=["labels", "order", "length"],
+)
+def test_tokens_that_do_not_match_are_told_what_to_do(other, advice):
+    for pair in ((TOKENS, other), (other, TOKENS)):
+        with pytest.raises(InputError, match=advice):
+            check_same_structure(*pair)
+
+
+@pytest.mark.parametrize("kind", [dict, UserDict])
+def test_lists_of_tokens_are_told_how_to_become_tensors(kind):
+    with pytest.raises(InputError, match=f'got {kind.__name__}. Try: .*padding=True, return_tensors="pt"'):
+        as_batch(kind({"input_ids": [[1, 2, 3], [4, 5]]}))

@@ -37,7 +37,7 @@ def as_batch(data: Batch) -> Batch:
             "not a batch",
             expected="a tensor or a pytree of tensors",
             got=_kind(data),
-            hint=_way_to_tensors(given),
+            hint=_way_to_tensors(batch),
         )
     for leaf in leaves:
         _check_dense(leaf)
@@ -120,7 +120,12 @@ def check_same_structure(first: Batch, *others: Batch) -> None:
     """
     for other in others:
         if describe(first) != describe(other):
-            raise InputError("batches do not match", expected=describe(first), got=describe(other))
+            raise InputError(
+                "batches do not match",
+                expected=describe(first),
+                got=describe(other),
+                hint=_way_to_match(first, other),
+            )
 
 
 def describe(batch: Batch) -> str:
@@ -196,12 +201,26 @@ def _way_to_tensors(data: Any) -> str | None:
     if isinstance(first, str):
         return 'tokenizer(sentences, padding=True, return_tensors="pt") makes a batch of sentences'
     if isinstance(first, (bool, int, float)):
-        return 'torch.tensor(numbers), or return_tensors="pt" of a tokenizer'
+        return 'torch.tensor(numbers); or tokenizer(sentences, padding=True, return_tensors="pt")'
     if type(first).__module__.partition(".")[0] == "PIL":
         return (
             "torch.stack([torchvision.transforms.functional.to_tensor(image) for image in images]), "
             "as the images of training were prepared"
         )
+    return None
+
+
+def _way_to_match(first: Batch, other: Batch) -> str | None:
+    """What makes two dicts alike: the same entries, of one length."""
+    if not isinstance(first, dict) or not isinstance(other, dict):
+        return None
+    one_sided = [key for key in {**first, **other} if key not in first or key not in other]
+    if one_sided:
+        return f"leave out {', '.join(map(repr, one_sided))}, or give it in both"
+    if list(first) != list(other):
+        return "the entries in one order"
+    if any(describe(first[key]) != describe(other[key]) for key in ("input_ids",) if key in first):
+        return 'tokenizer(sentences, padding="max_length", max_length=...) gives both one length'
     return None
 
 

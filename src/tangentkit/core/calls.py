@@ -48,7 +48,7 @@ def call(module: nn.Module, batch: Batch) -> Any:
         f"it cannot be told how {type(module).__name__} takes this batch",
         expected=f"what forward{signature} takes",
         got=shapes(batch),
-        hint=_left_over(batch, signature) + WAYS,
+        hint=samples_in_a_list(batch) + _left_over(batch, signature) + WAYS,
     )
 
 
@@ -58,8 +58,20 @@ def read_outputs(answer: Any) -> Any:
     return answer if logits is None else logits
 
 
-def check_outputs(answer: Any, n: int) -> Tensor:
+def samples_in_a_list(batch: Batch) -> str:
+    """Advice on a list of dicts, which is most likely a list of samples."""
+    if isinstance(batch, (list, tuple)) and len(batch) > 1 and all(isinstance(part, dict) for part in batch):
+        return "torch.utils.data.default_collate(samples), if it is a list of samples; or "
+    return ""
+
+
+def check_outputs(answer: Any, n: int, called: str = "model(batch)") -> Tensor:
     """The outputs (n, c) in what a model returns for n samples; one number a sample, (n,), is one output.
+
+    Args:
+        answer: what the model returns.
+        n: the number of samples.
+        called: the code of the call, for the advice in errors.
 
     Raises:
         ModelError: there are none; with the forward rule that would do.
@@ -70,7 +82,7 @@ def check_outputs(answer: Any, n: int) -> Tensor:
             "the model's output is not a tensor",
             expected="(n, c)",
             got=type(outputs).__name__,
-            hint=f"forward=lambda model, batch: {_tensor_in(outputs)}",
+            hint=f"forward=lambda model, batch: {_tensor_in(outputs, called)}",
         )
     if outputs.ndim == 0:
         raise ModelError(
@@ -122,12 +134,12 @@ def _left_over(batch: Batch, signature: inspect.Signature | None) -> str:
     return f"leave out {', '.join(map(repr, strange))}; or "
 
 
-def _tensor_in(answer: Any) -> str:
+def _tensor_in(answer: Any, called: str) -> str:
     """Code that takes a tensor (n, c) out of what a model returns."""
     if hasattr(answer, "last_hidden_state"):
         return "model(**batch).last_hidden_state.mean(1), say"
     if isinstance(answer, (tuple, list)):
-        return f"model(batch)[0], or another of the {len(answer)} parts"
+        return f"{called}[0], or another of the {len(answer)} parts"
     if isinstance(answer, Mapping) and answer:
-        return f"model(batch)[{next(iter(answer))!r}], or another of its entries"
+        return f"{called}[{next(iter(answer))!r}], or another of its entries"
     return "... that returns one tensor"

@@ -9,7 +9,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.modules.conv import _ConvNd
 
 from tangentkit.core.batches import Batch, batch_size, shapes, tensors
-from tangentkit.core.calls import WAYS
+from tangentkit.core.calls import WAYS, samples_in_a_list
 from tangentkit.core.errors import InputError
 
 AXES = {1: "length", 2: "height, width", 3: "depth, height, width"}
@@ -54,11 +54,12 @@ def layer_error(
         got = f"{_with_n(given, batch_size(ran))}, made of {shapes(batch)}"
     does = "fails on" if expected is None else "does not take"
     what = "what reaches it" if expected is not None and own is None else "this input"
+    step = next_step(layer, own) if what == "this input" else _for_numbers(layer, given) or SIZES
     return InputError(
         f"{who} {does} {what}" + ("" if sample is None else f" for sample {sample}"),
         expected=expected,
         got=got,
-        hint=next_step(layer, own) if what == "this input" else _for_numbers(layer, given) or SIZES,
+        hint=samples_in_a_list(batch) + step,
     )
 
 

@@ -86,6 +86,7 @@ def refit_last_layer(
             f"layer {name!r} is applied at several positions of a sample",
             expected=f"one input of {head.in_features} numbers for every sample",
             got=f"{features.shape[1] - (head.bias is not None)} numbers",
+            hint=f"forward=lambda model, batch: ... that gives model.{name} only the position that counts",
         )
     Phi, c = features.double(), head.out_features
     if loss == "logistic":
