@@ -120,3 +120,10 @@ def test_images_are_told_how_to_become_a_batch():
     for data in (image, [image, image]):
         with pytest.raises(InputError, match=r"Image. Try: .*to_tensor"):
             as_batch(data)
+
+
+def test_lists_match_tuples_as_loaders_make_lists():
+    pair = torch.zeros(4, 2), {"mask": (torch.ones(4),)}
+    check_same_structure(pair, [pair[0], {"mask": [torch.ones(3)]}])
+    with pytest.raises(InputError, match="do not match"):
+        check_same_structure(pair, [pair[0]])
