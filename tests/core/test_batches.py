@@ -144,3 +144,10 @@ def test_tokens_that_do_not_match_are_told_what_to_do(other, advice):
 def test_lists_of_tokens_are_told_how_to_become_tensors(kind):
     with pytest.raises(InputError, match=f'got {kind.__name__}. Try: .*padding=True, return_tensors="pt"'):
         as_batch(kind({"input_ids": [[1, 2, 3], [4, 5]]}))
+
+
+def test_lists_match_tuples_as_loaders_make_lists():
+    pair = torch.zeros(4, 2), {"mask": (torch.ones(4),)}
+    check_same_structure(pair, [pair[0], {"mask": [torch.ones(3)]}])
+    with pytest.raises(InputError, match="do not match"):
+        check_same_structure(pair, [pair[0]])

@@ -115,11 +115,13 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
 def check_same_structure(first: Batch, *others: Batch) -> None:
     """Refuses batches whose pytrees, sample shapes or dtypes differ.
 
+    A list is as good as a tuple: loaders make lists of samples that are tuples.
+
     Raises:
         InputError: with the two structures.
     """
     for other in others:
-        if describe(first) != describe(other):
+        if describe(_tupled(first)) != describe(_tupled(other)):
             raise InputError(
                 "batches do not match",
                 expected=describe(first),
@@ -146,6 +148,13 @@ def shapes(batch: Batch) -> str:
         "{'x': float32 (5, 2)}"
     """
     return _in_words(batch, lambda leaf: str(tuple(leaf.shape)))
+
+
+def _tupled(batch: Batch) -> Batch:
+    """The batch with tuples for lists."""
+    if isinstance(batch, dict):
+        return {name: _tupled(part) for name, part in batch.items()}
+    return tuple(map(_tupled, batch)) if type(batch) in (list, tuple) else batch
 
 
 def _in_words(batch: Batch, sizes: Callable[[Tensor], str]) -> str:

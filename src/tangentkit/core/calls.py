@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tangentkit.core.batches import Batch, shapes
+from tangentkit.core.batches import Batch, describe
 from tangentkit.core.errors import InputError, ModelError
 
 WAYS = (
@@ -48,7 +48,7 @@ def call(module: nn.Module, batch: Batch) -> Any:
         f"it cannot be told how {type(module).__name__} takes this batch",
         expected=f"what forward{signature} takes",
         got=shapes(batch),
-        hint=samples_in_a_list(batch) + _left_over(batch, signature) + WAYS,
+        hint=samples_in_a_list(batch) + _other_keys(batch, signature) + WAYS,
     )
 
 
@@ -124,14 +124,17 @@ def _binds(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
     return True
 
 
-def _left_over(batch: Batch, signature: inspect.Signature | None) -> str:
-    """Advice on keys that the module does not take, where it takes others."""
+def _other_keys(batch: Batch, signature: inspect.Signature | None) -> str:
+    """Advice on keys that the module does not take, or misses, where it takes others."""
     if not isinstance(batch, dict) or signature is None:
         return ""
     strange = [key for key in batch if key not in signature.parameters]
-    if not strange or len(strange) == len(batch):
+    if len(strange) == len(batch):
         return ""
-    return f"leave out {', '.join(map(repr, strange))}; or "
+    named = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    missing = [p.name for p in named if p.default is p.empty and p.name not in batch]
+    advice = {"add": missing, "leave out": strange}
+    return "".join(f"{do} {', '.join(map(repr, keys))}; " for do, keys in advice.items() if keys) + "or "
 
 
 def _tensor_in(answer: Any, called: str) -> str:

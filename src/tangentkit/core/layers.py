@@ -78,9 +78,11 @@ def expected_by(layer: nn.Module | None, given: Any) -> tuple[str | None, str | 
             return f"integers from 0 to {layer.num_embeddings - 1}", f"integers from {low} to {high}"
         return None, None
     weight = getattr(layer, "weight", None)
+    shape = expected_shape(layer, given)
     if isinstance(weight, Tensor) and weight.is_floating_point() and weight.dtype != given.dtype:
-        return f"{_word(weight.dtype)} numbers", None
-    return expected_shape(layer, given), None
+        # Infinite kernels take numbers of any precision, but not of any shape.
+        return (shape if shape and given.is_floating_point() else f"{_word(weight.dtype)} numbers"), None
+    return shape, None
 
 
 def expected_shape(layer: nn.Module | None, given: Tensor) -> str | None:

@@ -57,6 +57,7 @@ class Knowledge:
     def __init__(self, function: ModelFunction):
         self.function = function
         self._known: dict[str, Known] = {}
+        self._told: set[str] = set()
 
     def of(self, x: Batch) -> Known:
         """What is known for samples like these, learned and verified if they are the first.
@@ -71,10 +72,6 @@ class Knowledge:
             if unused and not known.structure.names() and not known.structure.generic:
                 raise _no_gradient(self.function, spread(x, 2))
             self._known[describe(x)] = known
-            if unused:
-                shown = ", ".join(unused[:5]) + (", ..." if len(unused) > 5 else "")
-                text = f"{len(unused)} parameter(s) do not reach the output: {shown}"
-                warnings.warn(text, UnusedParameterWarning, stacklevel=4)
         return self._known[describe(x)]
 
     def record(self, batch: Batch, known: Known) -> Recording:
@@ -122,6 +119,20 @@ class Knowledge:
             check_all(self.function, batch, outputs)
         elif keeps_apart(self.function, batch, outputs):
             known.company = n
+
+    def computed(self, x: Batch, work: Callable[[], Result]) -> Result:
+        """Does some work with all samples, revising; then warns, once, of parameters that none was seen to use.
+
+        Not before: the expert that the first samples do not call may be that of later ones.
+        """
+        found = self.revising(x, work)
+        unused = self.of(x).structure.unused
+        if unused and describe(x) not in self._told:
+            self._told.add(describe(x))
+            shown = ", ".join(unused[:5]) + (", ..." if len(unused) > 5 else "")
+            text = f"{len(unused)} parameter(s) do not reach the output: {shown}"
+            warnings.warn(text, UnusedParameterWarning, stacklevel=4)
+        return found
 
     def revising(self, x: Batch, work: Callable[[], Result]) -> Result:
         """Does some work; again, with fewer assumptions, where a batch shows one to be wrong."""

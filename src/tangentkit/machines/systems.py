@@ -110,7 +110,7 @@ class System:
         raise InputError(
             "targets do not match the samples",
             expected=f"shape {shapes}",
-            got=(n, c),
+            got=(n,) if c == 1 else (n, c),
             hint="y[0]: targets in one row" if n == 1 else None,
         )
 

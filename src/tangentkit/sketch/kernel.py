@@ -249,7 +249,7 @@ class SketchedTangentKernel(Kernel):
             exact, halves = arranged.features(self._passes(x, like), x, norms=norms)
             return Sketched(exact, halves, arranged.shares, arranged.spans.signs, norms)
 
-        found = self._knowledge.revising(x, work)
+        found = self._knowledge.computed(x, work)
         finite = torch.stack([half.isfinite().all(1) for half in (found.exact, *found.halves)]).all(0)
         if not finite.all():
             bad = (~finite).nonzero().flatten().tolist()
