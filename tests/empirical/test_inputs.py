@@ -3,6 +3,7 @@
 import pickle
 import traceback
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -258,3 +259,10 @@ def test_kernels_say_what_they_are():
     assert repr(mean) == "MonteCarloKernel(of_vectors, samples=3, seed=1, kernel=TangentKernel)"
     assert repr(2.0 * (kernel + mean).normalized()) == f"2 * ({kernel!r} + {mean!r}).normalized()"
     assert repr((0.5 * kernel).to(torch.float32)) == f"(0.5 * {kernel!r}).to(torch.float32)"
+
+
+@pytest.mark.parametrize("kind", [tk.TangentKernel, tk.SketchedTangentKernel])
+def test_a_whole_number_of_numpy_is_an_output(kind):
+    model, x = nn.Linear(3, 4), torch.rand(2, 3)
+    for label in np.unique([1, 3]):
+        assert torch.equal(kind(model, outputs=label)(x), kind(model, outputs=int(label))(x))
