@@ -114,6 +114,15 @@ def test_one_sample_of_a_class_is_enough():
     assert tk.refit_last_layer(network(), x[few], labels[few])(x).isfinite().all()
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_models_in_half_precision_are_refitted_too(dtype):
+    x, _, labels = samples()
+    expected = tk.refit_last_layer(network(), x, labels, ridge=1.0)(x).detach()
+    found = tk.refit_last_layer(network(dtype=dtype), x.to(dtype), labels, ridge=1.0)(x.to(dtype)).detach()
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), expected, rtol=0.0, atol=20 * torch.finfo(dtype).eps)
+
+
 def test_the_model_itself_and_all_other_parameters_stay():
     x, y, _ = samples()
     model = network(dtype=torch.float32)
