@@ -151,3 +151,28 @@ def test_lists_match_tuples_as_loaders_make_lists():
     check_same_structure(pair, [pair[0], {"mask": [torch.ones(3)]}])
     with pytest.raises(InputError, match="do not match"):
         check_same_structure(pair, [pair[0]])
+
+
+class Frame:
+    """As a data frame of pandas is."""
+
+    def to_numpy(self):
+        return np.ones((2, 3))
+
+
+def test_data_frames_are_told_how_to_become_a_batch():
+    with pytest.raises(InputError, match=r"got Frame. Try: x.to_numpy\(\)"):
+        as_batch(Frame())
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">i2", np.longdouble, "<c16", bool])
+def test_arrays_that_torch_cannot_share_are_copied(dtype):
+    array = np.array([[0, 1], [1, 0]]).astype(dtype)
+    assert torch.equal(
+        as_batch(array).to(torch.complex128), torch.tensor([[0, 1], [1, 0]]).to(torch.complex128)
+    )
+
+
+def test_arrays_of_words_are_refused():
+    with pytest.raises(InputError, match=r"an array without numbers: expected numbers, got <U3 \(2,\)"):
+        as_batch(np.array(["one", "two"]))

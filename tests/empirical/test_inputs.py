@@ -3,6 +3,7 @@
 import pickle
 import traceback
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -275,3 +276,10 @@ def test_kernels_of_other_shapes_do_not_add():
     both = tk.TangentKernel(model) + tk.TangentKernel(model, "full")
     with pytest.raises(InputError, match=r"expected \(4, 4\), got \(4, 2, 4, 2\)"):
         both(x)
+
+
+@pytest.mark.parametrize("kind", [tk.TangentKernel, tk.SketchedTangentKernel])
+def test_a_whole_number_of_numpy_is_an_output(kind):
+    model, x = nn.Linear(3, 4), torch.rand(2, 3)
+    for label in np.unique([1, 3]):
+        assert torch.equal(kind(model, outputs=label)(x), kind(model, outputs=int(label))(x))

@@ -63,6 +63,28 @@ def as_batch(data: Batch) -> Batch:
     return batch
 
 
+def from_array(array: np.ndarray) -> Tensor:
+    """The array as a tensor, in the same memory where torch can share it.
+
+    It cannot share other byte orders and floats longer than 64 bits, would warn about an array that is read-only, and
+    cannot walk backwards.
+
+    Raises:
+        InputError: its elements are no numbers.
+
+    Example:
+        >>> from_array(np.array([1.0, 2.0], dtype=">f4"))
+        tensor([1., 2.])
+    """
+    kind = array.dtype
+    if kind.kind not in "biufc":
+        raise InputError("an array without numbers", expected="numbers", got=f"{kind} {array.shape}")
+    longest = {"f": np.dtype(np.float64), "c": np.dtype(np.complex128)}.get(kind.kind, kind)
+    array = np.asarray(array, dtype=longest if kind.itemsize > longest.itemsize else kind.newbyteorder("="))
+    shared = array.flags.writeable and min(array.strides, default=0) >= 0
+    return torch.from_numpy(array if shared else array.copy())
+
+
 def tensors(batch: Batch) -> list[Tensor]:
     """The tensors of a batch, in a fixed order."""
     return [leaf for leaf in pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
@@ -211,6 +233,8 @@ def _way_to_tensors(data: Any) -> str | None:
         return 'tokenizer(sentences, padding=True, return_tensors="pt") makes a batch of sentences'
     if isinstance(first, (bool, int, float)):
         return 'torch.tensor(numbers); or tokenizer(sentences, padding=True, return_tensors="pt")'
+    if hasattr(first, "to_numpy"):
+        return "x.to_numpy(), the array of a data frame"
     if type(first).__module__.partition(".")[0] == "PIL":
         return (
             "torch.stack([torchvision.transforms.functional.to_tensor(image) for image in images]), "
@@ -243,9 +267,7 @@ def _normalize(data: Batch) -> Batch:
             "many times faster, that runs the padded ones and takes output[torch.arange(n), lengths - 1]",
         )
     if isinstance(data, np.ndarray):
-        # torch shares memory with the array: it would warn about one that is read-only, and cannot walk backwards.
-        shared = data.flags.writeable and min(data.strides, default=0) >= 0
-        return torch.from_numpy(data if shared else data.copy())
+        return from_array(data)
     if isinstance(data, Mapping):
         return {key: _normalize(value) for key, value in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):

@@ -47,7 +47,7 @@ def call(module: nn.Module, batch: Batch) -> Any:
     raise InputError(
         f"it cannot be told how {type(module).__name__} takes this batch",
         expected=f"what forward{signature} takes",
-        got=shapes(batch),
+        got=describe(batch),
         hint=samples_in_a_list(batch) + _other_keys(batch, signature) + WAYS,
     )
 

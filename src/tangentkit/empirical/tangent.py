@@ -24,7 +24,7 @@ from tangentkit.empirical.moments import mean_and_error
 from tangentkit.empirical.outputs import (
     Directions,
     Outputs,
-    check_outputs_name,
+    as_outputs,
     directions,
     random_signs,
     words,
@@ -94,7 +94,7 @@ class TangentKernel(Kernel):
         probes: int | None = None,
         seed: int = 0,
     ):
-        check_outputs_name(outputs)
+        outputs = as_outputs(outputs)
         if probes is not None and (outputs != "trace" or probes < 1):
             raise InputError(
                 "bad probes", expected='a number >= 1, with outputs="trace"', got=f"{probes}, {outputs!r}"

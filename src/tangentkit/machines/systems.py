@@ -50,6 +50,8 @@ class System:
     source: Source
     X: Any
     Y: Float[Tensor, "n c"]
+    is_flat: bool
+    """Whether targets came as (n,)."""
     weights: Float[Tensor, " n"] | None
     """None where all are 1."""
     ridge: float
@@ -110,7 +112,7 @@ class System:
         raise InputError(
             "targets do not match the samples",
             expected=f"shape {shapes}",
-            got=(n,) if c == 1 else (n, c),
+            got=(n,) if self.is_flat else (n, c),
             hint="y[0]: targets in one row" if n == 1 else None,
         )
 

@@ -23,7 +23,7 @@ from tangentkit.core.parameters import Selection
 from tangentkit.core.refusals import accepted, refusal
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.knowledge import Knowledge
-from tangentkit.empirical.outputs import Outputs, check_outputs_name, words
+from tangentkit.empirical.outputs import Outputs, as_outputs, words
 from tangentkit.empirical.tangent import outside_autograd
 from tangentkit.linalg.symmetry import mirrored
 from tangentkit.sketch.arrangement import Arrangement, arrange, project, spans
@@ -332,8 +332,7 @@ def _checked_outputs(outputs: Outputs, loss: Loss | None) -> Outputs:
                 got=None,
                 hint="loss=my_loss, one a sample",
             )
-        check_outputs_name(outputs)
-        return copied(outputs)
+        return copied(as_outputs(outputs))
     if not isinstance(outputs, str) or outputs not in ("loss", "trace"):
         raise InputError("a loss is one output", expected='outputs="loss"', got=repr(outputs))
     return "trace"
