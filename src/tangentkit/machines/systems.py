@@ -228,7 +228,7 @@ def _automatically(system: System) -> Solved:
 
 def _on_features(system: System, Phi: Float[Tensor, "n d"]) -> Solved | None:
     n, d = Phi.shape
-    flops, fits = n * d * min(n, d), 3 * n * d * Phi.element_size() <= system.budget()
+    flops, fits = n * d * min(n, d), 3 * n * d * torch.float64.itemsize <= system.budget()
     covered = covers_rounding(system.ridge, Phi, torch.float64)
     if fits and (flops <= FEW_FLOPS or (flops <= MOST_FLOPS and not covered)):
         reason = f"the kernel has {d} features: least squares on them squares no condition number"
