@@ -27,3 +27,9 @@ def test_a_store_is_made_where_no_metadata_can_be_read(tmp_path, monkeypatch):
     monkeypatch.setattr("importlib.metadata.distribution", unreadable)
     G = gram(Gaussian(), torch.zeros(2, 1, dtype=torch.float64), store=tmp_path / "k")
     assert G.store.identity["library"]["tangentkit"] == tangentkit.__version__  # type: ignore[attr-defined]
+
+
+def test_all_public_names_can_be_imported_by_a_star():
+    names = {}
+    exec("from tangentkit import *", names)
+    assert set(dir(tangentkit)) - {"__version__"} <= set(names)

@@ -5,6 +5,7 @@ answers at once.
 """
 
 import importlib
+import sys
 from typing import TYPE_CHECKING
 
 __version__ = "0.1.0"
@@ -98,12 +99,16 @@ _HOMES = {
 """Public name -> the room it lives in."""
 
 
+__all__ = sorted([*_ROOMS, *_HOMES])  # pyright: ignore[reportUnsupportedDunderAll]
+
+
 def __getattr__(name: str) -> object:
     if name in _ROOMS:
         return importlib.import_module(f"tangentkit.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(f"tangentkit.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'tangentkit' has no attribute {name!r}")
+    module = sys.modules[__name__]
+    raise AttributeError(f"module 'tangentkit' has no attribute {name!r}", name=name, obj=module)
 
 
 def __dir__() -> list[str]:

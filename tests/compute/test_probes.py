@@ -187,8 +187,8 @@ PAIRS = {
     "a private field": lambda: [Private(), Private(_power=2.0)],
     "turned features": lambda: [Turned(0.0), Turned(1.0)],
     "Monte Carlo": lambda: [
-        tk.MonteCarloKernel(lambda: Configured(Config(2.0)), 2),
-        tk.MonteCarloKernel(lambda: Configured(Config(3.0)), 2),
+        tk.MonteCarloKernel(lambda: Configured(Config(2.0)), 1),
+        tk.MonteCarloKernel(lambda: Configured(Config(3.0)), 1),
     ],
     "a term of a sum": lambda: [
         Private() + tk.TangentKernel(layers()),

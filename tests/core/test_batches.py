@@ -120,3 +120,59 @@ def test_images_are_told_how_to_become_a_batch():
     for data in (image, [image, image]):
         with pytest.raises(InputError, match=r"Image. Try: .*to_tensor"):
             as_batch(data)
+
+
+TOKENS = {"input_ids": torch.ones(4, 6).long(), "attention_mask": torch.ones(4, 6).long()}
+
+
+@pytest.mark.parametrize(
+    ("other", "advice"),
+    [
+        ({**TOKENS, "labels": torch.ones(4)}, "Try: leave out 'labels', or give it in both"),
+        (dict(reversed(TOKENS.items())), "Try: the entries in one order"),
+        ({name: part[:, :5] for name, part in TOKENS.items()}, 'Try: .*padding="max_length"'),
+    ],
+    ids=["labels", "order", "length"],
+)
+def test_tokens_that_do_not_match_are_told_what_to_do(other, advice):
+    for pair in ((TOKENS, other), (other, TOKENS)):
+        with pytest.raises(InputError, match=advice):
+            check_same_structure(*pair)
+
+
+@pytest.mark.parametrize("kind", [dict, UserDict])
+def test_lists_of_tokens_are_told_how_to_become_tensors(kind):
+    with pytest.raises(InputError, match=f'got {kind.__name__}. Try: .*padding=True, return_tensors="pt"'):
+        as_batch(kind({"input_ids": [[1, 2, 3], [4, 5]]}))
+
+
+def test_lists_match_tuples_as_loaders_make_lists():
+    pair = torch.zeros(4, 2), {"mask": (torch.ones(4),)}
+    check_same_structure(pair, [pair[0], {"mask": [torch.ones(3)]}])
+    with pytest.raises(InputError, match="do not match"):
+        check_same_structure(pair, [pair[0]])
+
+
+class Frame:
+    """As a data frame of pandas is."""
+
+    def to_numpy(self):
+        return np.ones((2, 3))
+
+
+def test_data_frames_are_told_how_to_become_a_batch():
+    with pytest.raises(InputError, match=r"got Frame. Try: x.to_numpy\(\)"):
+        as_batch(Frame())
+
+
+@pytest.mark.parametrize("dtype", [">f8", ">i2", np.longdouble, "<c16", bool])
+def test_arrays_that_torch_cannot_share_are_copied(dtype):
+    array = np.array([[0, 1], [1, 0]]).astype(dtype)
+    assert torch.equal(
+        as_batch(array).to(torch.complex128), torch.tensor([[0, 1], [1, 0]]).to(torch.complex128)
+    )
+
+
+def test_arrays_of_words_are_refused():
+    with pytest.raises(InputError, match=r"an array without numbers: expected numbers, got <U3 \(2,\)"):
+        as_batch(np.array(["one", "two"]))

@@ -9,7 +9,8 @@ from tangentkit import reference
 from tangentkit.compute import gram
 from tangentkit.core import InputError, ModelError
 from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
-from tangentkit.empirical.activations.kernels import LeftOutWarning
+from tangentkit.empirical.activations.kernels import LeftOutWarning, PositionsWarning
+from tangentkit.machines import refit_last_layer
 from tangentkit.sketch import SketchedTangentKernel
 
 transformers = pytest.importorskip(
@@ -178,3 +179,54 @@ def test_mappings_of_tokenizers():
     model = bert("eager").double().eval()
     kernel = TangentKernel(model, forward=logits)
     assert torch.equal(kernel(x), kernel(dict(x)))
+
+
+def test_samples_in_a_list_are_told_to_be_collated():
+    x = batch(4, 1)
+    samples = [{name: part[i] for name, part in x.items()} for i in range(4)]
+    with pytest.raises(InputError, match="default_collate"):
+        TangentKernel(bert("eager").eval())(samples)
+    assert TangentKernel(bert("eager").eval())(torch.utils.data.default_collate(samples)).shape == (4, 4)
+
+
+def test_models_that_return_tuples_are_called_by_keywords_in_the_hint():
+    model = bert("eager").eval()
+    model.config.return_dict = False
+    with pytest.raises(ModelError, match=r"Try: forward=lambda model, batch: model\(\*\*batch\)\[0\]"):
+        TangentKernel(model)(batch(4, 1))
+
+
+def test_labels_in_the_dict_of_a_loss_are_told_their_place():
+    x = batch(4, 1) | {"labels": torch.arange(4) % 3}
+    kernel = SketchedTangentKernel(
+        bert("eager").eval(), dim=32, outputs="loss", loss=torch.nn.CrossEntropyLoss(reduction="none")
+    )
+    with pytest.raises(InputError, match=r"a pair \(inputs, targets\), got dict. Try: .*pop\('labels'\)"):
+        kernel.features(x)
+
+
+def test_a_head_at_every_token_is_told_and_the_advice_is_right():
+    """A decoder's classifier scores every token, padding too, and puts out one of them."""
+    model, x = gpt2("eager").double().eval(), batch(6, 1)
+    last = x["attention_mask"].sum(1) - 1
+    with torch.no_grad():
+        h = model.transformer(**x).last_hidden_state[torch.arange(6), last]
+    with pytest.warns(PositionsWarning, match=r"'score' is applied at 5 .*params=\['score.weight'\]"):
+        ConjugateKernel(model)(x)
+    assert gap(TangentKernel(model, 0, params=["score.weight"])(x), h @ h.T) <= 1e-12
+    ConjugateKernel(model, "score")(x)  # asked for by name: no warning
+
+
+def test_a_head_at_every_token_is_refitted_where_forward_picks_one():
+    model, x = gpt2("eager").double().eval(), batch(6, 1)
+
+    def picked(model, batch):
+        last = batch["attention_mask"].sum(1) - 1
+        return model.score(model.transformer(**batch).last_hidden_state[torch.arange(len(last)), last])
+
+    targets = torch.randn(6, 3, dtype=torch.float64)
+    with pytest.raises(ModelError, match=r"Try: forward=.*model\.score only the position that counts"):
+        refit_last_layer(model, x, targets)
+    better = refit_last_layer(model, x, targets, forward=picked, ridge=1e-10)
+    with torch.no_grad():
+        assert gap(better(**x).logits, targets) <= 1e-6  # 16 features reach any targets of 6 samples

@@ -3,6 +3,7 @@
 import pickle
 import traceback
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -16,7 +17,7 @@ KERNELS = {
     "embedding": tk.EmbeddingKernel,
     "sketched": lambda model: tk.SketchedTangentKernel(model, dim=16),
     "infinite": tk.InfiniteKernel,
-    "mean": lambda model: tk.MonteCarloKernel(lambda: model, 2),
+    "mean": lambda model: tk.MonteCarloKernel(lambda: model, 1),
     "sum": lambda model: 2.0 * tk.TangentKernel(model).normalized() + tk.ConjugateKernel(model),
 }
 IMAGES = torch.rand(7, 3, 12, 12)
@@ -258,3 +259,27 @@ def test_kernels_say_what_they_are():
     assert repr(mean) == "MonteCarloKernel(of_vectors, samples=3, seed=1, kernel=TangentKernel)"
     assert repr(2.0 * (kernel + mean).normalized()) == f"2 * ({kernel!r} + {mean!r}).normalized()"
     assert repr((0.5 * kernel).to(torch.float32)) == f"(0.5 * {kernel!r}).to(torch.float32)"
+
+
+class NoSelf(nn.Module):
+    def forward(this, x):
+        return torch.einsum("ntd->nd", x)
+
+
+def test_the_line_of_a_layer_is_its_own_whatever_it_calls_itself():
+    with pytest.raises(InputError, match=r"it says: einsum.*\(test_inputs.py, line \d+\)"):
+        tk.TangentKernel(nn.Sequential(nn.Linear(3, 3), NoSelf()))(torch.ones(4, 3))
+
+
+def test_kernels_of_other_shapes_do_not_add():
+    model, x = nn.Linear(3, 2), torch.ones(4, 3)
+    both = tk.TangentKernel(model) + tk.TangentKernel(model, "full")
+    with pytest.raises(InputError, match=r"expected \(4, 4\), got \(4, 2, 4, 2\)"):
+        both(x)
+
+
+@pytest.mark.parametrize("kind", [tk.TangentKernel, tk.SketchedTangentKernel])
+def test_a_whole_number_of_numpy_is_an_output(kind):
+    model, x = nn.Linear(3, 4), torch.rand(2, 3)
+    for label in np.unique([1, 3]):
+        assert torch.equal(kind(model, outputs=label)(x), kind(model, outputs=int(label))(x))

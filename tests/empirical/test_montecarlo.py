@@ -8,6 +8,7 @@ from tangentkit.core import InputError
 from tangentkit.core.errors import BudgetError
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, MonteCarloKernel, TangentKernel
+from tangentkit.models import lenet
 
 X, Y = torch.linspace(-1, 1, 24).reshape(6, 4).double(), torch.linspace(0, 1, 12).reshape(3, 4).double()
 
@@ -155,3 +156,17 @@ def test_the_memory_of_a_worker_reaches_every_sample():
     with pytest.raises(BudgetError, match="does not fit the memory budget"):
         bounded(X)
     assert torch.equal(kernel.within(2**28)(X), kernel(X))
+
+
+def test_models_of_the_same_weights_have_no_mean():
+    """Their standard error would be 0, however wrong the mean."""
+    model, settled = network(), lambda: lenet(scale=0.25, outputs=2)
+    images = torch.zeros(2, 1, 28, 28)
+    for make, x, got in (
+        (lambda: model, X, "the same module"),
+        (settled, images, "modules of equal weights"),
+    ):
+        with pytest.raises(InputError, match=f"the same weights twice.*got {got}.*default_generator"):
+            MonteCarloKernel(make, 2)(x)
+    drawn = MonteCarloKernel(lambda: lenet(scale=0.25, outputs=2, seed=torch.default_generator), 2)
+    assert drawn.with_error(images)[1].max() > 0

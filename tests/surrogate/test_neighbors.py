@@ -1,5 +1,6 @@
 """Neighbors are the largest entries of the kernel matrix, however it is cut into tiles."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -80,6 +81,11 @@ def test_features_of_the_training_samples_are_made_once(monkeypatch):
 
     tk.neighbors(Linear(torch.eye(2)), numbers(8), numbers(10), 2)
     assert sum(seen) == 18
+
+
+def test_a_whole_number_of_numpy_is_a_number_of_neighbors():
+    kernel, x = tk.ConjugateKernel(nn.Linear(3, 2)), torch.rand(4, 3)
+    assert torch.equal(tk.neighbors(kernel, x, x, np.int64(2)).indices, tk.neighbors(kernel, x, x, 2).indices)
 
 
 def test_refusals():

@@ -159,7 +159,12 @@ def build_model(
     from tangentkit.core.errors import InputError
 
     if not isinstance(data.inputs, torch.Tensor):
-        raise InputError(f"{data.name} does not fit these networks", expected="numbers", got="sentences")
+        raise InputError(
+            f"{data.name} does not fit these networks",
+            expected="numbers",
+            got="sentences",
+            hint="in Python: tk.gram(kernel, tokenizer(sentences, padding=True, return_tensors='pt'), store=...)",
+        )
     model = own_model(name, seed=seed) if ":" in name else _reference_model(name, data, width, seed)
     if weights is not None:
         _load_weights(model, weights)

@@ -3,10 +3,11 @@
 This runs the code of that module. The name comes from the command line alone, never from a file.
 """
 
+import inspect
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from types import ModuleType
@@ -46,6 +47,9 @@ def own_model(name: str, *, seed: int) -> "nn.Module":
     needed = f"a function without arguments that returns a torch.nn.Module at {name}"
     if not callable(make) or isinstance(make, torch.nn.Module):
         raise InputError("bad model", expected=needed, got=f"a {type(make).__name__}")
+    needs = _arguments(make)
+    if needs:
+        raise InputError("bad model", expected=needed, got=f"one that needs {', '.join(needs)}")
     # Weights that the function draws are those of --seed, so that a second run goes on with the first.
     with torch.random.fork_rng(devices=[]), _blamed(f"{name}() failed"):
         torch.manual_seed(seed)
@@ -55,6 +59,19 @@ def own_model(name: str, *, seed: int) -> "nn.Module":
     if next(model.parameters(), None) is None:
         raise InputError("bad model", expected="a module with parameters", got=f"{name}(), which has none")
     return model
+
+
+def _arguments(make: Callable) -> list[str]:
+    """The arguments that a function cannot do without, as far as Python can tell."""
+    try:
+        arguments = inspect.signature(make).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [
+        one.name
+        for one in arguments
+        if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+    ]
 
 
 def _imported(place: str) -> ModuleType:

@@ -167,8 +167,17 @@ class SumKernel(Kernel):
         return f"{self.left!r} + {self.right!r}"
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
-        """The sum of both."""
-        return self.left(x, y) + self.right(x, y)
+        """The sum of both.
+
+        Raises:
+            InputError: one is between outputs, the other is not.
+        """
+        left, right = self.left(x, y), self.right(x, y)
+        if left.shape != right.shape:
+            raise InputError(
+                "kernels of different shapes do not add", expected=tuple(left.shape), got=tuple(right.shape)
+            )
+        return left + right
 
     def diag(self, x: Batch) -> Tensor:
         """The sum of both."""

@@ -37,7 +37,7 @@ def as_batch(data: Batch) -> Batch:
             "not a batch",
             expected="a tensor or a pytree of tensors",
             got=_kind(data),
-            hint=_way_to_tensors(given),
+            hint=_way_to_tensors(batch),
         )
     for leaf in leaves:
         _check_dense(leaf)
@@ -61,6 +61,28 @@ def as_batch(data: Batch) -> Batch:
     if lengths == {0}:
         raise InputError("empty batch", expected="at least one sample", got="none")
     return batch
+
+
+def from_array(array: np.ndarray) -> Tensor:
+    """The array as a tensor, in the same memory where torch can share it.
+
+    It cannot share other byte orders and floats longer than 64 bits, would warn about an array that is read-only, and
+    cannot walk backwards.
+
+    Raises:
+        InputError: its elements are no numbers.
+
+    Example:
+        >>> from_array(np.array([1.0, 2.0], dtype=">f4"))
+        tensor([1., 2.])
+    """
+    kind = array.dtype
+    if kind.kind not in "biufc":
+        raise InputError("an array without numbers", expected="numbers", got=f"{kind} {array.shape}")
+    longest = {"f": np.dtype(np.float64), "c": np.dtype(np.complex128)}.get(kind.kind, kind)
+    array = np.asarray(array, dtype=longest if kind.itemsize > longest.itemsize else kind.newbyteorder("="))
+    shared = array.flags.writeable and min(array.strides, default=0) >= 0
+    return torch.from_numpy(array if shared else array.copy())
 
 
 def tensors(batch: Batch) -> list[Tensor]:
@@ -115,12 +137,19 @@ def concatenate(batches: Sequence[Batch]) -> Batch:
 def check_same_structure(first: Batch, *others: Batch) -> None:
     """Refuses batches whose pytrees, sample shapes or dtypes differ.
 
+    A list is as good as a tuple: loaders make lists of samples that are tuples.
+
     Raises:
         InputError: with the two structures.
     """
     for other in others:
-        if describe(first) != describe(other):
-            raise InputError("batches do not match", expected=describe(first), got=describe(other))
+        if describe(_tupled(first)) != describe(_tupled(other)):
+            raise InputError(
+                "batches do not match",
+                expected=describe(first),
+                got=describe(other),
+                hint=_way_to_match(first, other),
+            )
 
 
 def describe(batch: Batch) -> str:
@@ -141,6 +170,13 @@ def shapes(batch: Batch) -> str:
         "{'x': float32 (5, 2)}"
     """
     return _in_words(batch, lambda leaf: str(tuple(leaf.shape)))
+
+
+def _tupled(batch: Batch) -> Batch:
+    """The batch with tuples for lists."""
+    if isinstance(batch, dict):
+        return {name: _tupled(part) for name, part in batch.items()}
+    return tuple(map(_tupled, batch)) if type(batch) in (list, tuple) else batch
 
 
 def _in_words(batch: Batch, sizes: Callable[[Tensor], str]) -> str:
@@ -196,12 +232,28 @@ def _way_to_tensors(data: Any) -> str | None:
     if isinstance(first, str):
         return 'tokenizer(sentences, padding=True, return_tensors="pt") makes a batch of sentences'
     if isinstance(first, (bool, int, float)):
-        return 'torch.tensor(numbers), or return_tensors="pt" of a tokenizer'
+        return 'torch.tensor(numbers); or tokenizer(sentences, padding=True, return_tensors="pt")'
+    if hasattr(first, "to_numpy"):
+        return "x.to_numpy(), the array of a data frame"
     if type(first).__module__.partition(".")[0] == "PIL":
         return (
             "torch.stack([torchvision.transforms.functional.to_tensor(image) for image in images]), "
             "as the images of training were prepared"
         )
+    return None
+
+
+def _way_to_match(first: Batch, other: Batch) -> str | None:
+    """What makes two dicts alike: the same entries, of one length."""
+    if not isinstance(first, dict) or not isinstance(other, dict):
+        return None
+    one_sided = [key for key in {**first, **other} if key not in first or key not in other]
+    if one_sided:
+        return f"leave out {', '.join(map(repr, one_sided))}, or give it in both"
+    if list(first) != list(other):
+        return "the entries in one order"
+    if any(describe(first[key]) != describe(other[key]) for key in ("input_ids",) if key in first):
+        return 'tokenizer(sentences, padding="max_length", max_length=...) gives both one length'
     return None
 
 
@@ -215,9 +267,7 @@ def _normalize(data: Batch) -> Batch:
             "many times faster, that runs the padded ones and takes output[torch.arange(n), lengths - 1]",
         )
     if isinstance(data, np.ndarray):
-        # torch shares memory with the array: it would warn about one that is read-only, and cannot walk backwards.
-        shared = data.flags.writeable and min(data.strides, default=0) >= 0
-        return torch.from_numpy(data if shared else data.copy())
+        return from_array(data)
     if isinstance(data, Mapping):
         return {key: _normalize(value) for key, value in data.items()}
     if isinstance(data, tuple) and hasattr(data, "_fields"):

@@ -1,14 +1,16 @@
 """Kernels of a module: tangent, conjugate, embedding, and the mean over initializations.
 
-How a tangent kernel is made: `graph` finds where parameters meet samples in the autograd graph, `rules` (those of
-`products`, `elementwise`, `lookups`, `distances` and `writes`) say what the gradient is at each such place,
-`structure` puts both together and tells which layers can be seen from behind (`chains`, `pooling`, `merging`),
-`routing` sees whether the model moves samples by their content, `company` whether samples see each other,
-`verification` compares with plain autograd, `knowledge` keeps and revises it all. `recording` runs a batch and its
-backward passes, `costs` and `batching` count the cheapest way within the memory budget, `contraction` turns factors
-into tiles, `engine` drives it all, and `generic` does by force what has no rule.
+The walk of one call of a `TangentKernel`: a *profile* of the model is made first, then an *engine* computes with it.
 
-Kernels of activations (`features`) watch modules (`activations`) and find the last product with a weight (`heads`).
+    reading       what a forward pass shows: the autograd graph, how samples move through it, whether they depend on
+                  each other
+    rules         what the gradient is at each place where a parameter meets samples
+    layers, structure    both put together: the layers of a model, and how each of them uses its parameters
+    passes        one pass of a batch with its backward passes; per-sample gradients; the cheapest route of each layer
+    trust         `profile(function, x) -> Profile`, verified against plain autograd; `Profiles` revises it where a
+                  later batch disproves something
+    engine        from per-sample gradients to tiles of the kernel
+    activations   conjugate and embedding kernels, which need no gradients
 """
 
 from tangentkit.empirical.activations.kernels import ConjugateKernel as ConjugateKernel

@@ -1,6 +1,6 @@
 """The mean kernel over random initializations, with its standard error."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import torch
 from torch import Tensor, nn
@@ -19,8 +19,8 @@ class MonteCarloKernel(Kernel):
     The standard error of every entry is std / sqrt(samples).
 
     Args:
-        make_model: () -> a fresh module; it may use torch's global generator, which is seeded for each sample
-            and put back.
+        make_model: () -> a fresh module, other weights at every call: from torch's global generator, which is seeded
+            for each sample and put back. (Those of `tk.models` take `seed=torch.default_generator`.)
         samples: number of initializations.
         seed: same seed, same kernel.
         kernel: module -> kernel; by default the trace of the tangent kernel. Divided by the number of outputs
@@ -72,7 +72,7 @@ class MonteCarloKernel(Kernel):
 
     def expects(self) -> tuple[torch.dtype, torch.device] | None:
         """What the kernel of a sample expects; it makes one."""
-        return self._sample(0).expects()
+        return self._kernel_of(self._model(0)).expects()
 
     def growth(self, x: Batch, small: int, large: int) -> float:  # noqa: ARG002 - models are not made for it
         """How many times as much work a tile of `large` samples a side is, if all of it is passes."""
@@ -89,10 +89,20 @@ class MonteCarloKernel(Kernel):
         return self._estimate(lambda kernel: kernel(x, y))
 
     def _estimate(self, evaluate: Callable[[Kernel], Tensor]) -> tuple[Tensor, Tensor]:
-        return mean_and_error(evaluate(self._sample(i)) for i in range(self.samples))
+        return mean_and_error(evaluate(kernel) for kernel in self._kernels())
 
-    def _sample(self, i: int) -> Kernel:
-        kernel = self.kernel(self._model(i))
+    def _kernels(self) -> Iterator[Kernel]:
+        first = self._model(0)
+        yield self._kernel_of(first)
+        for i in range(1, self.samples):
+            model = self._model(i)
+            if first is not None:
+                _check_fresh(first, model)
+                first = None
+            yield self._kernel_of(model)
+
+    def _kernel_of(self, model: nn.Module) -> Kernel:
+        kernel = self.kernel(model)
         return kernel if self._memory is None else kernel.within(self._memory)
 
     def _model(self, i: int) -> nn.Module:
@@ -102,3 +112,19 @@ class MonteCarloKernel(Kernel):
         if not isinstance(model, nn.Module):
             raise InputError("make_model made no module", expected="a module", got=type(model).__name__)
         return model
+
+
+def _check_fresh(one: nn.Module, other: nn.Module) -> None:
+    """Refuses models of the same weights: their mean would be one of them, of standard error 0.
+
+    Raises:
+        InputError: the weights are the same.
+    """
+    pairs = zip(one.parameters(), other.parameters(), strict=False)
+    if one is other or all(p.shape == q.shape and torch.equal(p, q) for p, q in pairs):
+        raise InputError(
+            "make_model made the same weights twice",
+            expected="a fresh module at every call, of weights from torch's global generator",
+            got="the same module" if one is other else "modules of equal weights, by a seed of their own say",
+            hint="leave seeds to MonteCarloKernel(seed=...); tk.models take seed=torch.default_generator",
+        )

@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -22,14 +23,16 @@ class Directions:
     full: bool = False
 
 
-def check_outputs_name(outputs: Outputs) -> None:
-    """Refuses what can be no choice of outputs, before any model is run.
+def as_outputs(outputs: Outputs) -> Outputs:
+    """A choice of outputs, NumPy's whole numbers being indices too; what is none is refused before any model is run.
 
     Raises:
         UnknownNameError: a text that is no kind of kernel.
         InputError: a value of another type, or a tensor that is no vector.
     """
     kinds = ("trace", "full", "pseudo")
+    if isinstance(outputs, np.integer):
+        return int(outputs)
     if isinstance(outputs, str):
         if outputs not in kinds:
             raise UnknownNameError("kind of outputs", outputs, kinds)
@@ -40,6 +43,7 @@ def check_outputs_name(outputs: Outputs) -> None:
         raise InputError(
             "bad outputs", expected='"trace", "full", "pseudo", an index or a vector (c,)', got=repr(outputs)
         )
+    return outputs
 
 
 def directions(outputs: Outputs, c: int, *, like: Tensor) -> Directions:

@@ -22,7 +22,7 @@ from tangentkit.empirical.moments import mean_and_error
 from tangentkit.empirical.outputs import (
     Directions,
     Outputs,
-    check_outputs_name,
+    as_outputs,
     directions,
     random_signs,
     words,
@@ -94,7 +94,7 @@ class TangentKernel(Kernel):
         probes: int | None = None,
         seed: int = 0,
     ):
-        check_outputs_name(outputs)
+        outputs = as_outputs(outputs)
         if probes is not None and (outputs != "trace" or probes < 1):
             raise InputError(
                 "bad probes", expected='a number >= 1, with outputs="trace"', got=f"{probes}, {outputs!r}"
@@ -164,7 +164,7 @@ class TangentKernel(Kernel):
         signs = self._engine(x).directions.vectors * math.sqrt(self.probes)
 
         def along(v: Tensor) -> Tensor:
-            found = self._profiles.revising(x, lambda: self._along(x, v).matrices(x, y, []))
+            found = self._profiles.computed(x, lambda: self._along(x, v).matrices(x, y, []))
             return self._finite(found[""])
 
         return mean_and_error(map(along, signs))
@@ -173,7 +173,7 @@ class TangentKernel(Kernel):
     def diag(self, x: Batch) -> Tensor:
         """k(x_i, x_i): (n,), or (n, c) for outputs="full"."""
         x = self._checked(x)
-        norms = self._profiles.revising(x, lambda: self._engine(x).square_norms(x))
+        norms = self._profiles.computed(x, lambda: self._engine(x).square_norms(x))
         return self._finite(
             norms if isinstance(self.outputs, str) and self.outputs == "full" else norms.sum(1)
         )
@@ -200,7 +200,7 @@ class TangentKernel(Kernel):
         self, x: Batch, y: Batch | None, names: list[str], *, kept: Kept | None = None
     ) -> dict[str, Tensor]:
         x, y = self._pair(x, y)
-        found = self._profiles.revising(x, lambda: self._engine(x).matrices(x, y, names, kept=kept))
+        found = self._profiles.computed(x, lambda: self._engine(x).matrices(x, y, names, kept=kept))
         if isinstance(self.outputs, str) and self.outputs == "full":
             c = self._profiles.of(x).outputs
             found = {name: k.unflatten(1, (-1, c)).unflatten(0, (-1, c)) for name, k in found.items()}

@@ -9,6 +9,7 @@ from jaxtyping import Float
 from scipy.sparse import issparse
 from torch import Tensor
 
+from tangentkit.core.batches import from_array
 from tangentkit.core.errors import InputError
 from tangentkit.core.memory import memory_budget
 from tangentkit.linalg.checks import check_finite, check_symmetric, is_symmetric
@@ -158,9 +159,8 @@ def as_tensor(value: Any, what: str) -> Tensor:
                 f"sparse {what}", expected="a dense tensor", got=value.layout, hint=".to_dense()"
             )
         return value.detach()
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        # torch takes no negative strides and warns of arrays that are read-only.
-        return torch.from_numpy(np.require(value, requirements=["C", "W"]))
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        return from_array(np.require(value, requirements="C"))
     hint = ".toarray(), which makes a dense array" if issparse(value) else None
     raise InputError(f"bad {what}", expected="a tensor or an array", got=type(value).__name__, hint=hint)
 

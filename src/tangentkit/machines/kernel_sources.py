@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import torch
 from jaxtyping import Float
+from sklearn.metrics.pairwise import PAIRWISE_KERNEL_FUNCTIONS
 from torch import Tensor, nn
 
 from tangentkit.compute import Kernel
@@ -70,8 +71,20 @@ class Precomputed(Source):
     """The inputs are the kernel matrix itself."""
 
     def gram(self, X: Any, *, memory: Memory = None) -> Operator:  # noqa: ARG002 - it is there already
-        """The matrix."""
-        return X if isinstance(X, Operator) else as_operator(as_matrix(X))
+        """The matrix.
+
+        Raises:
+            InputError: it is not square.
+        """
+        K = X if isinstance(X, Operator) else as_operator(as_matrix(X))
+        if K.shape[0] != K.shape[1]:
+            raise InputError(
+                "the kernel matrix of the training samples is not square",
+                expected="k(X, X), of shape (n, n)",
+                got=K.shape,
+                hint='kernel="features" or a kernel, such as tk.ConjugateKernel(model), if these are samples',
+            )
+        return K
 
     def samples(self, X: Any) -> int | None:
         """Those of (n, c, n, c)."""
@@ -197,10 +210,16 @@ def as_source(kernel: Any) -> Source:
 
     Raises:
         UnknownNameError: a name that is none of those known.
-        InputError: neither a name nor a function.
+        InputError: neither a name of ours nor a function.
     """
     if isinstance(kernel, str):
         if kernel not in NAMES:
+            if kernel in PAIRWISE_KERNEL_FUNCTIONS:
+                raise InputError(
+                    f"{kernel!r} is a name of scikit-learn's",
+                    expected="a kernel of this library, a function k(x, y), " + " or ".join(map(repr, NAMES)),
+                    hint=f"sklearn.metrics.pairwise.{PAIRWISE_KERNEL_FUNCTIONS[kernel].__name__}, the function",
+                )
             raise UnknownNameError("kernel", kernel, NAMES)
         return Precomputed() if kernel == "precomputed" else Features()
     if isinstance(kernel, (nn.Module, type)) or not callable(kernel):

@@ -22,7 +22,7 @@ from tangentkit.core.model.hooks import refuse_hooked_parameters
 from tangentkit.core.model.parameters import Selection
 from tangentkit.core.model.refusals import accepted, refusal
 from tangentkit.core.seeds import Key
-from tangentkit.empirical.outputs import Outputs, check_outputs_name, words
+from tangentkit.empirical.outputs import Outputs, as_outputs, words
 from tangentkit.empirical.tangent import outside_autograd
 from tangentkit.empirical.trust.profiles import Profiles
 from tangentkit.linalg.symmetry import mirrored
@@ -249,7 +249,7 @@ class SketchedTangentKernel(Kernel):
             exact, halves = arranged.features(self._passes(x, like), x, norms=norms)
             return Sketched(exact, halves, arranged.shares, arranged.spans.signs, norms)
 
-        found = self._profiles.revising(x, work)
+        found = self._profiles.computed(x, work)
         finite = torch.stack([half.isfinite().all(1) for half in (found.exact, *found.halves)]).all(0)
         if not finite.all():
             bad = (~finite).nonzero().flatten().tolist()
@@ -332,8 +332,7 @@ def _checked_outputs(outputs: Outputs, loss: Loss | None) -> Outputs:
                 got=None,
                 hint="loss=my_loss, one a sample",
             )
-        check_outputs_name(outputs)
-        return copied(outputs)
+        return copied(as_outputs(outputs))
     if not isinstance(outputs, str) or outputs not in ("loss", "trace"):
         raise InputError("a loss is one output", expected='outputs="loss"', got=repr(outputs))
     return "trace"

@@ -29,7 +29,12 @@ class LossOfModel:
         """
         if not isinstance(batch, (tuple, list)) or len(batch) != 2:
             raise InputError(
-                "bad batch for a loss", expected="a pair (inputs, targets)", got=type(batch).__name__
+                "bad batch for a loss",
+                expected="a pair (inputs, targets)",
+                got=type(batch).__name__,
+                hint="(inputs, labels), with inputs = dict(batch) and labels = inputs.pop('labels')"
+                if isinstance(batch, dict) and "labels" in batch
+                else None,
             )
         losses = self.loss(read_outputs(self.forward(model, batch[0])), batch[1])
         if not isinstance(losses, Tensor) or losses.shape != (batch_size(batch),):

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import isqrt
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -79,7 +80,7 @@ def neighbors(
     """
     matrix = _matrix(kernel, x, train)
     n, m = matrix.shape
-    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= m:
+    if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= m:
         raise InputError("bad number of neighbors", expected=f"an integer from 1 to {m}", got=repr(k))
     found, side = [], matrix.side
     tiles = -(-n // side) * -(-m // side)

@@ -44,9 +44,9 @@ def test_batches_go_as_the_signature_takes_them(signature, result, batch, expect
 @pytest.mark.parametrize(
     ("signature", "batch", "message"),
     [
-        ("x, y", {"x": X}, r"got {'x': float32 \(3, 2\)}"),
+        ("x, y", {"x": X}, r"got {'x': float32 \(n, 2\)}"),
         ("x, mask=None", {"x": X, "label": Y}, "Try: leave out 'label'; or say which"),
-        ("x, y, z", (X, Y), r"got \(float32 \(3, 2\), float32 \(3, 2\)\)"),
+        ("x, y, z", (X, Y), r"got \(float32 \(n, 2\), float32 \(n, 2\)\)"),
         ("*, x", (X, Y), "got"),
     ],
 )
@@ -97,3 +97,17 @@ def test_one_number_a_sample_is_one_output():
 def test_answers_without_outputs_are_told_where_to_look(answer, message):
     with pytest.raises(ModelError, match=message):
         check_outputs(answer, 3)
+
+
+class Conditioned(nn.Module):
+    def forward(self, x, task, scale=1.0):
+        return x * task * scale
+
+
+@pytest.mark.parametrize(
+    ("keys", "advice"),
+    [("x", "add 'task'; or say"), (("x", "tsk"), "add 'task'; leave out 'tsk'; or say")],
+)
+def test_keys_that_are_missing_or_too_many_are_named(keys, advice):
+    with pytest.raises(InputError, match=rf"got {{'x': float32 \(n, \d+\).*Try: {advice}"):
+        call(Conditioned(), dict.fromkeys(keys, X))

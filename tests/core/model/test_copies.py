@@ -328,3 +328,27 @@ def test_tied_weights_stay_tied():
     f = snapshot(model)
     assert f.module[2].weight is f.module[0].weight
     assert torch.equal(f(f.params, X), model(X))
+
+
+# -- names that only look alike -------------------------------------------------------------------------------------
+
+inner = network()
+first_weight = inner[0].weight
+
+
+class Around(nn.Module):
+    """Its attributes are called as globals of this file are."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.first_weight = inner, inner[0].weight
+
+    def forward(self, x):
+        return self.inner(x) + self.first_weight.sum()
+
+
+def test_attributes_are_not_the_globals_of_the_same_name():
+    model = Around()
+    f = snapshot(model)
+    assert_runs_alone(f, model)
+    assert torch.equal(f(f.params, X), model(X))

@@ -392,3 +392,14 @@ def test_layers_without_numbers_are_left_out_by_default():
     with pytest.warns(LeftOutWarning, match="'mask'"):
         found = EmbeddingKernel(model)(X)
     assert torch.equal(found, EmbeddingKernel(model, ["up", "down"])(X))
+
+
+def test_layers_with_parametrizations_count_as_without():
+    model = network()
+    nn.utils.parametrizations.orthogonal(model[0])
+    nn.utils.parametrizations.weight_norm(model[2])
+    x, names = torch.randn(7, 4).double(), ["0", "1", "2", "3", "4"]
+    kernel = EmbeddingKernel(model)
+    grams = [h @ h.T for (h,) in seen(model, names, x).values()]
+    assert kernel.layers == names
+    assert gap(kernel(x), sum(grams)) < 1e-12

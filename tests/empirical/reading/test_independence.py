@@ -1,5 +1,7 @@
 """Never silently wrong: samples that see each other are refused."""
 
+import warnings
+
 import pytest
 import torch
 from torch import nn
@@ -11,6 +13,8 @@ from tangentkit.core import ModelError
 from tangentkit.core.model.functions import snapshot
 from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
 from tangentkit.empirical.reading.sample_moves import watch_samples
+from tangentkit.empirical.trust.profiles import UnusedParameterWarning
+from tangentkit.sketch import SketchedTangentKernel
 
 MIXING = {
     "mean of the batch": lambda m, x: m.a(x - x.mean(0)),
@@ -283,3 +287,46 @@ def test_code_that_insists_on_half_precision(kind, dtype):
     kind(deep().to(dtype), forward=lambda m, x: m(x.to(dtype)))(x)
     with pytest.raises(ModelError, match="depends on the other samples of its batch"):
         kind(deep().to(dtype), forward=lambda m, x: m((x - x.mean(0)).to(dtype)))(x)
+
+
+def doubled(dtype):
+    """Two equal halves of opposite signs, as theory starts its networks: outputs are rounding and nothing else."""
+    torch.manual_seed(0)
+    a, v = (torch.randn(64, size, dtype=dtype) for size in (50, 3))
+    a, v = nn.Parameter(a.repeat(2, 1)), nn.Parameter(torch.cat([v, -v]))
+    return Formula(lambda m, x: torch.relu(x @ m.a.T) @ m.v, a=a, v=v)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_outputs_that_cancel_are_rounding_and_no_company(dtype):
+    model, x = doubled(dtype), torch.randn(30, 50, dtype=dtype)
+    assert model(x).abs().max() < 1e3 * torch.finfo(dtype).eps * model.v.abs().max() * 50
+    J = reference.jacobian(model, x)
+    assert gap(TangentKernel(model)(x), reference.trace_kernel(J, J)) < 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_what_samples_see_of_each_other_is_seen_where_outputs_cancel(dtype):
+    model, x = doubled(dtype), torch.randn(30, 50, dtype=dtype)
+    mixing = Formula(lambda m, x: m.inner(x) + 1e-3 * m.inner.v[:1] * x.mean(), inner=model)
+    with pytest.raises(ModelError, match="depends on the other samples"):
+        TangentKernel(mixing)(x)
+
+
+@pytest.mark.parametrize(
+    "kernel", [TangentKernel, lambda model: SketchedTangentKernel(model, 64)], ids=["exact", "sketched"]
+)
+def test_experts_that_only_later_samples_call_are_not_said_to_be_unused(kernel):
+    def routed(m, x):
+        mine = (x[:, 0] > 0).nonzero()[:, 0]
+        return m.a(x).index_add(0, mine, m.expert(x[mine])) if len(mine) else m.a(x)
+
+    model = Formula(routed, a=nn.Linear(3, 2), expert=nn.Linear(3, 2)).double()
+    x = torch.randn(9, 3).double()
+    x[:, 0] = -1.0
+    x[3, 0] = 1.0
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        kernel(model)(x)
+    with pytest.warns(UnusedParameterWarning, match="2 parameter.*expert.weight"):
+        kernel(model)(x[4:])

@@ -237,3 +237,50 @@ def test_unknown_layer_names():
 def test_a_module_that_is_a_layer_itself():
     x = torch.randn(4, 3, dtype=torch.float64)
     torch.testing.assert_close(InfiniteKernel(nn.Linear(3, 2), w_std={"": 2.0})(x), 4 * x @ x.T / 3)
+
+
+class Attending(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.attention, self.b = nn.Linear(4, 8), nn.MultiheadAttention(8, 2), nn.Linear(8, 1)
+
+    def forward(self, x):
+        h = self.a(x)
+        return self.b(self.attention(h, h, h)[0].mean(1))
+
+
+class Counting(nn.Module):
+    def forward(self, x):
+        return x.view(len(x), -1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_modules_that_hold_layers_of_their_own_are_named(dtype):
+    with pytest.raises(
+        ModelError, match=r"MultiheadAttention 'attention' has no infinite-width limit.*softmax"
+    ):
+        InfiniteKernel(Attending())(torch.ones(2, 5, 4, dtype=dtype))
+    encoder = nn.Sequential(
+        nn.Linear(4, 8),
+        nn.TransformerEncoder(nn.TransformerEncoderLayer(8, 2, batch_first=True), 1),
+        nn.Linear(8, 1),
+    )
+    for p in encoder[1].parameters():
+        p.requires_grad_(False)
+    with pytest.raises(ModelError, match=r"TransformerEncoder '1' has no infinite-width limit"):
+        InfiniteKernel(encoder.eval())(torch.ones(2, 5, 4, dtype=dtype))
+
+
+def test_the_length_of_a_tensor_is_its_shape():
+    with pytest.raises(
+        ModelError, match=r"torch.fx cannot trace.*'len' is not.*Try: x.shape\[0\] for len\(x\)"
+    ):
+        InfiniteKernel(Counting())
+
+
+def test_images_too_small_are_refused_for_their_size_and_not_for_their_precision():
+    net = nn.Sequential(nn.Conv2d(2, 8, 3), nn.ReLU(), nn.Conv2d(8, 8, 5), nn.Flatten(), nn.Linear(8, 1))
+    with pytest.raises(
+        InputError, match=r"Conv2d '2' does not take.*expected at least 5 x 5.*float64 \(n, 8, 4, 4\)"
+    ):
+        InfiniteKernel(net)(torch.ones(3, 2, 6, 6).double())

@@ -85,6 +85,23 @@ def test_arrays_and_lists_are_cast_to_the_models_dtype(kernel):
         clone(machine).fit(x, y).predict(torch.from_numpy(x))
 
 
+@every_machine
+@pytest.mark.parametrize("dtype", [">f8", ">f4", np.longdouble, np.float16])
+def test_arrays_of_dtypes_that_torch_does_not_have_are_cast_too(machine, dtype):
+    x, y = samples()
+    x = x.astype(np.float16)
+    machine = clone(machine).set_params(kernel=tk.ConjugateKernel(network()))
+    expected = clone(machine).fit(x.astype(float), y).predict(x.astype(float))
+    found = machine.fit(x.astype(dtype), y.astype(">i8")).predict(x.astype(dtype))
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_labels_in_another_byte_order_come_back_as_tensors():
+    x, y = samples()
+    machine = tk.KernelRidgeClassifier("features").fit(torch.from_numpy(x), y.astype(">i4"))
+    assert isinstance(machine.predict(torch.from_numpy(x)), torch.Tensor)
+
+
 def test_the_initial_function_sees_samples_in_its_own_dtype():
     x, y = samples(12)
     model = network()
@@ -161,7 +178,7 @@ def test_samples_are_not_read_as_samples_times_outputs():
     with pytest.raises(InputError, match=r"expected 12 labels, got 6"):
         tk.KernelLogistic(tk.TangentKernel(network()), ridge=0.1).fit(x, y[:6])
     full = tk.TangentKernel(network(), outputs="full")
-    with pytest.raises(InputError, match=r"expected shape \(12, 2\), got \(12, 1\)"):
+    with pytest.raises(InputError, match=r"expected shape \(12, 2\), got \(12,\)$"):
         tk.KernelRegression(full, ridge=0.1).fit(x, y)
 
 
@@ -188,9 +205,31 @@ def test_what_is_no_kernel_is_refused_with_the_kernel_that_was_meant(machine):
         (tk.ConjugateKernel, r"got the class ConjugateKernel. Try: ConjugateKernel\(model\)"),
         (nn.Linear, "not a kernel.*got the class Linear"),
         (torch.eye(3), r'got Tensor. Try: .*kernel="precomputed"'),
+        ("rbf", "'rbf' is a name of scikit-learn's.*Try: sklearn.metrics.pairwise.rbf_kernel"),
+        (
+            "precomputed",
+            r"not square: expected k\(X, X\).*got \(12, 4\). Try: kernel=\"features\" or a kernel",
+        ),
     ):
         with pytest.raises(InputError, match=words):
             clone(machine).set_params(kernel=wrong).fit(x, y)
+
+
+@every_machine
+def test_too_few_targets_are_told_in_the_shape_they_came_in(machine):
+    x, y = samples(12)
+    machine = clone(machine).set_params(kernel=tk.ConjugateKernel(network()))
+    with pytest.raises(
+        InputError,
+        match=r"do not match the samples: expected (shape \(12,\) or .*|12 labels), got \(?11\b(,\))?$",
+    ):
+        machine.fit(x, y[:11])
+
+
+@pytest.mark.parametrize("machine", MACHINES[2:], ids=name)
+def test_a_class_alone_is_named_as_the_user_has_it(machine):
+    with pytest.raises(InputError, match=r"got one class, 0$"):
+        clone(machine).fit(np.eye(3), np.zeros(3, dtype=int))
 
 
 @every_machine

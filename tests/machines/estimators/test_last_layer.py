@@ -18,6 +18,15 @@ def network(c=3, *, bias=True, dtype=torch.float64):
     return nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, c, bias=bias)).to(dtype)
 
 
+class Scaled(nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, x):
+        return self.factor * x
+
+
 def samples(n=80):
     generator = torch.Generator().manual_seed(1)
     x = torch.randn(n, 4, dtype=torch.float64, generator=generator)
@@ -62,8 +71,56 @@ def test_it_agrees_with_scikit_learn():
     found = tk.refit_last_layer(model, x, y, ridge=0.5)[-1].weight.detach().numpy()
     np.testing.assert_allclose(found, ridge.coef_, rtol=1e-6, atol=1e-8)
     peer = LogisticRegression(C=1.0, fit_intercept=False, tol=1e-10, max_iter=1000).fit(h, labels.numpy())
-    found = tk.refit_last_layer(model, x, labels)(x).softmax(1).detach().numpy()
+    found = tk.refit_last_layer(model, x, labels, ridge=1.0)(x).softmax(1).detach().numpy()
     np.testing.assert_allclose(found, peer.predict_proba(h), atol=1e-4)
+
+
+@pytest.mark.parametrize("c", [1, 2, 3])
+def test_the_ridge_of_the_cross_entropy_goes_with_the_size_of_the_features(c):
+    x, _, labels = samples()
+    labels = labels.clamp(max=1) if c < 3 else labels
+    model, small = network(c, bias=False), network(c, bias=False)
+    small.insert(2, Scaled(1e-3))
+    expected, found = (tk.refit_last_layer(m, x, labels)(x).detach() for m in (model, small))
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-3)
+
+
+def test_without_a_ridge_samples_held_out_choose_one_for_the_cross_entropy():
+    x, _, labels = samples(400)
+    noisy = torch.where(torch.arange(400) % 4 == 0, labels.roll(1), labels)
+    weights = torch.ones(400)
+    weights[::7] = 0.0  # what has no weight is not held out either
+    model, rest = network(), slice(200, None)
+    model.insert(2, Scaled(1e-2))  # no ridge of one is right for all features
+    for truth in (labels, noisy):
+        losses = {
+            ridge: float(
+                nn.functional.cross_entropy(
+                    tk.refit_last_layer(
+                        model, x[:200], truth[:200], ridge=ridge, sample_weight=weights[:200]
+                    )(x[rest]).detach(),
+                    truth[rest],
+                )
+            )
+            for ridge in (None, 1e-7, 1e-5, 1e-3)
+        }
+        chosen = losses.pop(None)
+        assert chosen < min(losses.values()) + 0.05
+
+
+def test_one_sample_of_a_class_is_enough():
+    x, _, labels = samples()
+    few = torch.cat([(labels == 0).nonzero()[:1, 0], (labels > 0).nonzero()[:, 0]])
+    assert tk.refit_last_layer(network(), x[few], labels[few])(x).isfinite().all()
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_models_in_half_precision_are_refitted_too(dtype):
+    x, _, labels = samples()
+    expected = tk.refit_last_layer(network(), x, labels, ridge=1.0)(x).detach()
+    found = tk.refit_last_layer(network(dtype=dtype), x.to(dtype), labels, ridge=1.0)(x.to(dtype)).detach()
+    assert found.dtype == dtype
+    torch.testing.assert_close(found.double(), expected, rtol=0.0, atol=20 * torch.finfo(dtype).eps)
 
 
 def test_the_model_itself_and_all_other_parameters_stay():
@@ -186,6 +243,7 @@ def test_targets_that_do_not_fit_are_refused():
             r"labels do not fit a model of 3 outputs: expected all of 0 to 2, got \[0, 1\]",
         ),
         (labels + 1, r"expected all of 0 to 2, got \[1, 2, 3\]"),
+        (["cat"] * 80, "targets are not numbers.*got str_ cat.*return_inverse"),
     ):
         with pytest.raises(InputError, match=words):
             tk.refit_last_layer(network(), x, wrong)

@@ -139,7 +139,7 @@ def test_refusals():
         NystromRegression(rbf, solver="falcon").fit(x, y)
     with pytest.raises(
         InputError,
-        match=r"targets do not match the samples: expected shape \(20,\) or \(20, c\), got \(19, 1\)",
+        match=r"targets do not match the samples: expected shape \(20,\) or \(20, c\), got \(19,\)",
     ):
         NystromRegression(rbf).fit(x, y[:-1])
     with pytest.raises(NumericalError, match=r"not positive definite.*got -"):

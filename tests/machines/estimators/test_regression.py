@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF
+from sklearn.linear_model import Ridge
 from torch import nn
 
 from tangentkit import reference
@@ -501,3 +502,14 @@ def test_a_ridge_below_rounding_is_not_left_to_normal_equations(monkeypatch):
         KernelRegression("features", ridge=ridge).fit(Phi, Phi[:, 0]).solver_ for ridge in (1e-3, 1e-20, 0)
     ]
     assert solvers == ["normal", "features", "features"]
+
+
+@pytest.mark.parametrize("solver", ["auto", "features", "normal"])
+def test_small_singular_values_of_float32_features_count_where_a_ridge_holds_them(solver):
+    generator = Key(0).fold("features").torch()
+    Phi = torch.randn(6000, 40, generator=generator) * torch.logspace(2, -3, 40)
+    y = Phi @ torch.randn(40, generator=generator) + 0.1 * torch.randn(6000, generator=generator)
+    machine = KernelRegression("features", ridge=1e-2, solver=solver).fit(Phi, y)
+    theirs = Ridge(alpha=1e-2, fit_intercept=False).fit(Phi.double().numpy(), y.double().numpy()).coef_
+    assert np.abs(machine.coef_.numpy() - theirs).max() <= 1e-5 * np.abs(theirs).max()
+    assert machine.coef_.dtype == torch.float32

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from tangentkit.core.batches import Batch, shapes
+from tangentkit.core.batches import Batch, describe
 from tangentkit.core.errors import InputError, ModelError
 
 WAYS = (
@@ -47,8 +47,8 @@ def call(module: nn.Module, batch: Batch) -> Any:
     raise InputError(
         f"it cannot be told how {type(module).__name__} takes this batch",
         expected=f"what forward{signature} takes",
-        got=shapes(batch),
-        hint=_left_over(batch, signature) + WAYS,
+        got=describe(batch),
+        hint=samples_in_a_list(batch) + _other_keys(batch, signature) + WAYS,
     )
 
 
@@ -58,8 +58,20 @@ def read_outputs(answer: Any) -> Any:
     return answer if logits is None else logits
 
 
-def check_outputs(answer: Any, n: int) -> Tensor:
+def samples_in_a_list(batch: Batch) -> str:
+    """Advice on a list of dicts, which is most likely a list of samples."""
+    if isinstance(batch, (list, tuple)) and len(batch) > 1 and all(isinstance(part, dict) for part in batch):
+        return "torch.utils.data.default_collate(samples), if it is a list of samples; or "
+    return ""
+
+
+def check_outputs(answer: Any, n: int, called: str = "model(batch)") -> Tensor:
     """The outputs (n, c) in what a model returns for n samples; one number a sample, (n,), is one output.
+
+    Args:
+        answer: what the model returns.
+        n: the number of samples.
+        called: the code of the call, for the advice in errors.
 
     Raises:
         ModelError: there are none; with the forward rule that would do.
@@ -70,7 +82,7 @@ def check_outputs(answer: Any, n: int) -> Tensor:
             "the model's output is not a tensor",
             expected="(n, c)",
             got=type(outputs).__name__,
-            hint=f"forward=lambda model, batch: {_tensor_in(outputs)}",
+            hint=f"forward=lambda model, batch: {_tensor_in(outputs, called)}",
         )
     if outputs.ndim == 0:
         raise ModelError(
@@ -112,22 +124,25 @@ def _binds(signature: inspect.Signature, *args: Any, **kwargs: Any) -> bool:
     return True
 
 
-def _left_over(batch: Batch, signature: inspect.Signature | None) -> str:
-    """Advice on keys that the module does not take, where it takes others."""
+def _other_keys(batch: Batch, signature: inspect.Signature | None) -> str:
+    """Advice on keys that the module does not take, or misses, where it takes others."""
     if not isinstance(batch, dict) or signature is None:
         return ""
     strange = [key for key in batch if key not in signature.parameters]
-    if not strange or len(strange) == len(batch):
+    if len(strange) == len(batch):
         return ""
-    return f"leave out {', '.join(map(repr, strange))}; or "
+    named = [p for p in signature.parameters.values() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+    missing = [p.name for p in named if p.default is p.empty and p.name not in batch]
+    advice = {"add": missing, "leave out": strange}
+    return "".join(f"{do} {', '.join(map(repr, keys))}; " for do, keys in advice.items() if keys) + "or "
 
 
-def _tensor_in(answer: Any) -> str:
+def _tensor_in(answer: Any, called: str) -> str:
     """Code that takes a tensor (n, c) out of what a model returns."""
     if hasattr(answer, "last_hidden_state"):
         return "model(**batch).last_hidden_state.mean(1), say"
     if isinstance(answer, (tuple, list)):
-        return f"model(batch)[0], or another of the {len(answer)} parts"
+        return f"{called}[0], or another of the {len(answer)} parts"
     if isinstance(answer, Mapping) and answer:
-        return f"model(batch)[{next(iter(answer))!r}], or another of its entries"
+        return f"{called}[{next(iter(answer))!r}], or another of its entries"
     return "... that returns one tensor"

@@ -6,6 +6,7 @@ copy.
 """
 
 import copy
+import dis
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
@@ -160,13 +161,17 @@ def _parts(thing: Any) -> Iterable:
 
 
 def _parts_and_globals(thing: Any) -> Iterable:
-    """The same, with what the code of functions and of modules' classes names of their files."""
+    """The same, with what the code of functions and of modules' classes names of their files.
+
+    A module that is there is not made again: what `__init__` names does not count.
+    """
     found = list(_parts(thing))
     if isinstance(thing, FunctionType):
         found += _named(thing)
     if isinstance(thing, nn.Module):
         classes = [cls for cls in type(thing).__mro__ if not cls.__module__.startswith("torch.")]
-        found += [f for cls in classes for f in vars(cls).values() if isinstance(f, FunctionType)]
+        methods = [f for cls in classes for name, f in vars(cls).items() if name != "__init__"]
+        found += [f for f in methods if isinstance(f, FunctionType)]
     return found
 
 
@@ -177,10 +182,15 @@ def _named(function: FunctionType) -> Iterator[Any]:
     while waiting:
         code = waiting.pop()
         waiting += [constant for constant in code.co_consts if isinstance(constant, CodeType)]
-        for name in code.co_names:
-            value = function.__globals__.get(name)
-            if isinstance(value, (nn.Module, Tensor, FunctionType)):
-                yield value
+        held = {name: function.__globals__.get(name) for name in code.co_names}
+        if held := {
+            name: it for name, it in held.items() if isinstance(it, (nn.Module, Tensor, FunctionType))
+        }:
+            # `self.net` has a name, too, which is not that of a global `net`.
+            loaded = {
+                i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
+            }
+            yield from (value for name, value in held.items() if name in loaded)
 
 
 def _cells(function: FunctionType) -> Iterator[tuple[CellType, Any]]:

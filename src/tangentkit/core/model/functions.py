@@ -66,7 +66,8 @@ class ModelFunction:
         with torch.inference_mode(False), torch.enable_grad():
             outputs = self.run(params, batch)
         # Models may give their outputs in another precision (logits in float32, say): all else is in the parameters'.
-        outputs = check_outputs(outputs, tensors(batch)[0].shape[0]).to(self.dtype)
+        called = "model(**batch)" if isinstance(batch, dict) else "model(batch)"
+        outputs = check_outputs(outputs, tensors(batch)[0].shape[0], called).to(self.dtype)
         # A view has a graph only where the caller wants one, and keeps the tangents of forward mode.
         return outputs if torch.is_grad_enabled() else outputs.view_as(outputs)
 

@@ -10,7 +10,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from tangentkit.core.batches import Batch, batch_size, shapes, tensors
 from tangentkit.core.errors import InputError
-from tangentkit.core.model.calls import WAYS
+from tangentkit.core.model.calls import WAYS, samples_in_a_list
 
 AXES = {1: "length", 2: "height, width", 3: "depth, height, width"}
 INDEXED = (nn.Embedding, nn.EmbeddingBag)
@@ -54,11 +54,12 @@ def layer_error(
         got = f"{_with_n(given, batch_size(ran))}, made of {shapes(batch)}"
     does = "fails on" if expected is None else "does not take"
     what = "what reaches it" if expected is not None and own is None else "this input"
+    step = next_step(layer, own) if what == "this input" else _for_numbers(layer, given) or SIZES
     return InputError(
         f"{who} {does} {what}" + ("" if sample is None else f" for sample {sample}"),
         expected=expected,
         got=got,
-        hint=next_step(layer, own) if what == "this input" else _for_numbers(layer, given) or SIZES,
+        hint=samples_in_a_list(batch) + step,
     )
 
 
@@ -77,9 +78,11 @@ def expected_by(layer: nn.Module | None, given: Any) -> tuple[str | None, str | 
             return f"integers from 0 to {layer.num_embeddings - 1}", f"integers from {low} to {high}"
         return None, None
     weight = getattr(layer, "weight", None)
+    shape = expected_shape(layer, given)
     if isinstance(weight, Tensor) and weight.is_floating_point() and weight.dtype != given.dtype:
-        return f"{_word(weight.dtype)} numbers", None
-    return expected_shape(layer, given), None
+        # Infinite kernels take numbers of any precision, but not of any shape.
+        return (shape if shape and given.is_floating_point() else f"{_word(weight.dtype)} numbers"), None
+    return shape, None
 
 
 def expected_shape(layer: nn.Module | None, given: Tensor) -> str | None:

@@ -152,14 +152,15 @@ def _place(function: ModelFunction, error: Exception) -> Place | None:
     names = {module: name for name, module in function.module.named_modules()}
     rule, found = getattr(function.forward, "__code__", None), None
     for frame, line in walk_tb(error.__traceback__):
-        layer = frame.f_locals.get("self")
-        if isinstance(layer, nn.Module) and layer in names:
-            called = frame.f_code.co_name in ("_wrapped_call_impl", "_call_impl")
+        code = frame.f_code
+        layer = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+        if code is rule:
+            found = Place("", None, None, f" ({Path(code.co_filename).name}, line {line})")
+        elif isinstance(layer, nn.Module) and layer in names:
+            called = code.co_name in ("_wrapped_call_impl", "_call_impl")
             found = Place(
                 names[layer], layer, None if called else _first_argument(frame), _code(layer, frame, line)
             )
-        elif frame.f_code is rule:
-            found = Place("", None, None, f" ({Path(frame.f_code.co_filename).name}, line {line})")
     return found
 
 

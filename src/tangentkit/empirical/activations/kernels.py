@@ -25,10 +25,17 @@ class LeftOutWarning(UserWarning):
     """Layers do not count in a kernel of all layers, since their activations do not have the samples first."""
 
 
+class PositionsWarning(UserWarning):
+    """The last layer is applied at several positions of a sample, so that its input is more than what is put out."""
+
+
 class ConjugateKernel(Kernel):
     """The Gram of the last layer's input: k(x, y) = h(x) · h(y) (+ 1 with bias).
 
-    It is the tangent kernel of the last layer of a network with one output.
+    It is the tangent kernel of the last layer of a network with one output. Where that layer is applied at several
+    positions of a sample, as in Hugging Face's classifiers on decoders (Llama, GPT-2), h(x) is all positions in a
+    row, padding too, and a warning says so; `TangentKernel(model, 0, params=["score.weight"])` is then the kernel
+    of what reaches the output.
 
     Args:
         model: in evaluation mode where that matters.
@@ -65,6 +72,7 @@ class ConjugateKernel(Kernel):
             self.activations.check_name(layer)
         self.layer, self.bias = layer, bias
         self._heads: dict[str, str | Product] = {}
+        self._told = False
 
     def __repr__(self) -> str:
         layer = "last product with a weight" if self.layer is None else f"layer={self.layer!r}"
@@ -107,7 +115,23 @@ class ConjugateKernel(Kernel):
         for _, calls in self.activations.pieces(x, [layer]):
             if not calls:
                 raise _not_called(f"the model never calls layer {layer!r}", self.activations, x)
-            yield calls[-1][1]  # the last call counts
+            h = calls[-1][1]  # the last call counts
+            self._tell_positions(layer, h.shape[1])
+            yield h
+
+    def _tell_positions(self, name: str, width: int) -> None:
+        """Warns, once, of a last layer that was found, not asked for, and has the input of many positions."""
+        layer = self.activations.modules[name]
+        if self._told or self.layer is not None or not isinstance(layer, nn.Linear):
+            return
+        if width > layer.in_features:
+            self._told = True
+            text = (
+                f"layer {name!r} is applied at {width // layer.in_features} positions of a sample, padding too, "
+                f"and all of them count; TangentKernel(model, 0, params=['{name}.weight']) counts what reaches the "
+                f"output, layer={name!r} says that all are meant"
+            )
+            warnings.warn(text, PositionsWarning, stacklevel=7)
 
     def _of_product(self, x: Batch, product: Product) -> Iterator[Tensor]:
         for samples in self.activations.spans(x, self.activations.survey(x, [])):

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import parametrize
 
 from tangentkit.compute.identity import Plain, identify
 from tangentkit.core.batches import Batch, batch_size, copied, describe, take, tensors
@@ -83,9 +84,18 @@ class Activations:
         return [name for name, module in self.modules.items() if isinstance(module, kinds)]
 
     def leaves(self) -> list[str]:
-        """The modules without children, except those that only pass on or rearrange their input."""
+        """The modules without children, except those that only pass on or rearrange their input.
+
+        Parametrizations are no activations, and a layer that has them is a layer as without.
+        """
+        owners = [m for m in self.modules.values() if parametrize.is_parametrized(m)]
+        within = {id(part) for m in owners for part in m.get_submodule("parametrizations").modules()}
         return [
-            name for name, m in self.modules.items() if not any(m.children()) and not isinstance(m, SILENT)
+            name
+            for name, m in self.modules.items()
+            if id(m) not in within
+            and all(id(part) in within for part in m.children())
+            and not isinstance(m, SILENT)
         ]
 
     def checked(self, x: Batch) -> Batch:
@@ -210,7 +220,8 @@ class Activations:
                 value = self._picked_of(name, inputs, output)
                 kept += value.numel() * value.element_size()
 
-        leaves = [name for name in self._watchable() if not any(self.modules[name].children())]
+        watchable = set(self._watchable())
+        leaves = [name for name in self.leaves() if name in watchable]
         self._watch(self.function, trial, dict.fromkeys([*leaves, *layers]), count)
         return max(kept, passing, 1) // batch_size(trial) + 1
 

@@ -1,9 +1,11 @@
 """Whether samples see each other: the outputs of a sample must be the same in any company.
 
 Half precision would hide it: rounding alone may change its outputs by percents. There the question is put to a copy
-of the model in single precision.
+of the model in single precision. Outputs that cancel (of a network minus its copy at the start, say) are nothing but
+rounding, in any precision: two precisions tell it from what samples see of each other.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
@@ -24,6 +26,10 @@ ROUNDINGS_OF_HALVES = 32
 COMPANY = 4
 """Samples of the smaller batches in which those of a large one are run again."""
 Result = TypeVar("Result")
+
+
+class CompanyError(ModelError):
+    """A sample has other outputs in another company."""
 
 
 def check_all(function: ModelFunction, batch: Batch, outputs: Tensor) -> None:
@@ -63,19 +69,37 @@ def check_independence(
         ModelError: the outputs differ, so samples see each other; or the model cannot be run on one sample.
     """
 
-    def compare(model: ModelFunction, samples: Batch, together: Tensor) -> None:
-        few = [_run(model, take(samples, part)) for part in chosen.split(size)]
-        check_same(torch.cat(few).detach(), together[chosen], (size, batch_size(batch)))
+    def in_few(model: ModelFunction, samples: Batch) -> Tensor:
+        return torch.cat([_run(model, take(samples, part)) for part in chosen.split(size)]).detach()
 
-    if function.dtype not in HALVES:
-        compare(function, batch, outputs.detach())
-        return
-    in_single_precision(
-        function,
-        batch,
-        lambda model, samples: compare(model, samples, model(model.params, samples)),
-        otherwise=lambda: compare(function, batch, outputs.detach()),
+    def compare(model: ModelFunction, samples: Batch, together: Tensor) -> None:
+        check_same(in_few(model, samples), together.detach()[chosen], (size, batch_size(batch)))
+
+    def gap(model: ModelFunction, samples: Batch) -> float:
+        return float((in_few(model, samples) - model(model.params, samples).detach()[chosen]).abs().max())
+
+    try:
+        if function.dtype not in HALVES:
+            compare(function, batch, outputs)
+        else:
+            in_single_precision(
+                function,
+                batch,
+                lambda model, samples: compare(model, samples, model(model.params, samples)),
+                otherwise=lambda: compare(function, batch, outputs),
+            )
+    except CompanyError:
+        if not is_rounding(function, batch, gap):
+            raise
+
+
+def is_rounding(function: ModelFunction, batch: Batch, gap: Callable[[ModelFunction, Batch], float]) -> bool:
+    """Whether a gap falls with the precision, as rounding does; what samples see of each other does not."""
+    single, double = (
+        in_precision(dtype, function, batch, gap, otherwise=lambda: math.nan)
+        for dtype in (torch.float32, torch.float64)
     )
+    return double <= ROUNDINGS * torch.finfo(torch.float64).eps / torch.finfo(torch.float32).eps * single
 
 
 def in_single_precision(
@@ -86,14 +110,26 @@ def in_single_precision(
     otherwise: Callable[[], Result],
 ) -> Result:
     """Does some work with a copy of the model and its samples in float32; otherwise if its code insists on half."""
+    return in_precision(torch.float32, function, batch, work, otherwise=otherwise)
+
+
+def in_precision(
+    dtype: torch.dtype,
+    function: ModelFunction,
+    batch: Batch,
+    work: Callable[[ModelFunction, Batch], Result],
+    *,
+    otherwise: Callable[[], Result],
+) -> Result:
+    """Does some work with a copy of the model and its samples in a precision; otherwise if its code refuses."""
     copy = replace(
         function,
-        params=_single(function.params),
-        frozen=_single(function.frozen),
-        buffers=_single(function.buffers),
+        params=_cast(function.params, dtype),
+        frozen=_cast(function.frozen, dtype),
+        buffers=_cast(function.buffers, dtype),
     )
     try:
-        return work(copy, _single(batch))
+        return work(copy, _cast(batch, dtype))
     except RuntimeError:
         return otherwise()
 
@@ -107,7 +143,7 @@ def check_same(few: Tensor, together: Tensor, sizes: tuple[int, int]) -> None:
         sizes: of both batches.
 
     Raises:
-        ModelError: with the gap.
+        CompanyError: with the gap.
     """
     if not together.isfinite().all():
         return  # the kernel will not be finite either, and says so
@@ -115,7 +151,7 @@ def check_same(few: Tensor, together: Tensor, sizes: tuple[int, int]) -> None:
     gap = float((few - together).abs().max() / scale)
     roundings = ROUNDINGS_OF_HALVES if together.dtype in HALVES else ROUNDINGS
     if not gap <= roundings * torch.finfo(together.dtype).eps:
-        raise ModelError(
+        raise CompanyError(
             "the output of a sample depends on the other samples of its batch, or on chance: samples gave other "
             f"outputs in a batch of {sizes[1]} than {'alone' if sizes[0] == 1 else f'in one of {sizes[0]}'} "
             f"(relative gap {gap:.1e})",
@@ -153,7 +189,10 @@ def _run(function: ModelFunction, batch: Batch) -> Tensor:
         ) from error
 
 
-def _single(tree: Batch) -> Batch:
-    return pytree.tree_map(
-        lambda leaf: leaf.float() if isinstance(leaf, Tensor) and leaf.dtype in HALVES else leaf, tree
-    )
+def _cast(tree: Batch, dtype: torch.dtype) -> Batch:
+    def cast(leaf: object) -> object:
+        if not isinstance(leaf, Tensor) or not (leaf.is_floating_point() or leaf.is_complex()):
+            return leaf
+        return leaf.to(dtype.to_complex() if leaf.is_complex() else dtype)
+
+    return pytree.tree_map(cast, tree)

@@ -36,6 +36,7 @@ class Profiles:
     def __init__(self, function: ModelFunction):
         self.function = function
         self._found: dict[str, Profile] = {}
+        self._warned: set[str] = set()
 
     def of(self, x: Batch) -> Profile:
         """The profile for samples like these, made if they are the first.
@@ -44,11 +45,7 @@ class Profiles:
             ModelError: samples see each other, or no parameter reaches the output.
         """
         if describe(x) not in self._found:
-            found = self._found[describe(x)] = profile(self.function, x)
-            if unused := found.structure.unused:
-                shown = ", ".join(unused[:5]) + (", ..." if len(unused) > 5 else "")
-                text = f"{len(unused)} parameter(s) do not reach the output: {shown}"
-                warnings.warn(text, UnusedParameterWarning, stacklevel=4)
+            self._found[describe(x)] = profile(self.function, x)
         return self._found[describe(x)]
 
     def record(self, batch: Batch, profile: Profile) -> Recording:
@@ -96,6 +93,20 @@ class Profiles:
             check_all(self.function, batch, outputs)
         elif keeps_apart(self.function, batch, outputs):
             profile.independent = n
+
+    def computed(self, x: Batch, work: Callable[[], Result]) -> Result:
+        """Does some work with all samples, revising; then warns, once, of parameters that none was seen to use.
+
+        Not before: the expert that the first samples do not call may be that of later ones.
+        """
+        found = self.revising(x, work)
+        unused = self.of(x).structure.unused
+        if unused and describe(x) not in self._warned:
+            self._warned.add(describe(x))
+            shown = ", ".join(unused[:5]) + (", ..." if len(unused) > 5 else "")
+            text = f"{len(unused)} parameter(s) do not reach the output: {shown}"
+            warnings.warn(text, UnusedParameterWarning, stacklevel=4)
+        return found
 
     def revising(self, x: Batch, work: Callable[[], Result]) -> Result:
         """Does some work; again, with fewer assumptions, where a batch disproves one."""

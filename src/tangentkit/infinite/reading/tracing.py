@@ -104,27 +104,35 @@ def trace(model: nn.Module) -> Trace:
                 hint=f"torch.nn.utils.parametrize.remove_parametrizations, or {ANOTHER_WAY}",
             )
     # Layers lose their weights: the copy is small, and no value of a weight can ever matter.
+    # (Those within a module that is one call, such as attention, stay: it is run as it is, and refused by its name.)
     memo: dict[int, Any] = {}
+    tracer = _Tracer()
+    calls = [m for name, m in model.named_modules() if not is_layer(m) and tracer.is_leaf_module(m, name)]
+    within = {id(part) for call in calls for part in call.modules()}
     for module in model.modules():
-        if is_layer(module):
+        if is_layer(module) and id(module) not in within:
             for parameter in module.parameters():
                 memo[id(parameter)] = nn.Parameter(
                     torch.empty_like(parameter, device="meta"), requires_grad=parameter.requires_grad
                 )
     copied = copy.deepcopy(model, memo)
     names = {module: name for name, module in copied.named_modules()}
-    tracer = _Tracer()
     if tracer.is_leaf_module(copied, ""):
         copied = _Whole(copied)
     try:
         graph = tracer.trace(copied)
     except Exception as problem:
-        reason = str(problem).strip().splitlines()[:1] or [type(problem).__name__]
+        reason = (str(problem).strip().splitlines() or [type(problem).__name__])[0]
+        change = (
+            "x.shape[0] for len(x)"
+            if reason.startswith("'len'")
+            else "take control flow on values out of forward"
+        )
         raise ModelError(
             "torch.fx cannot trace the model",
             expected="a forward pass that is the same for all inputs",
-            got=reason[0],
-            hint=f"take control flow on values out of forward, or {ANOTHER_WAY}",
+            got=reason.partition(". ")[0],
+            hint=f"{change}, or {ANOTHER_WAY}",
         ) from problem
     inputs = [node for node in graph.nodes if node.op == "placeholder"]
     if len([node for node in inputs if not node.args]) != 1:

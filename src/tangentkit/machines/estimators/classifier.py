@@ -13,7 +13,7 @@ from tangentkit.core.errors import InputError
 from tangentkit.linalg import FactorOperator, Operator, check_finite, check_symmetric
 from tangentkit.linalg.operator import Memory
 from tangentkit.linalg.precision import in_working_precision
-from tangentkit.machines.estimators.labels import label_weights, read_labels, winning
+from tangentkit.machines.estimators.labels import check_one_label_each, label_weights, read_labels, winning
 from tangentkit.machines.estimators.machine import KernelMachine
 from tangentkit.machines.solvers.grams import FactoredGram, Gram, HeldGram
 
@@ -88,10 +88,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
             BudgetError: it does not fit the memory budget.
         """
         n = len(labels)
-        if self._source.samples(X) not in (None, n):
-            raise InputError(
-                "labels do not match the samples", expected=f"{self._source.samples(X)} labels", got=n
-            )
+        check_one_label_each(labels, self._source.samples(X))
         features = self._source.features(X)
         if features is not None:
             check_finite(features, "features")

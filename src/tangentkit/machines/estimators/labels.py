@@ -9,6 +9,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, column_or_1d
 from torch import Tensor
 
+from tangentkit.core.batches import from_array
 from tangentkit.core.errors import InputError
 from tangentkit.linalg.matrices import as_tensor
 from tangentkit.machines.estimators.machine import gives_tensors, sample_weights
@@ -43,9 +44,21 @@ def read_labels(y: Any, *, name: str) -> tuple[np.ndarray, Int[Tensor, " n"]]:
     classes, indices = np.unique(y, return_inverse=True)
     if len(classes) < 2:
         raise InputError(
-            "nothing to tell apart", expected="labels of two classes or more", got=f"one class, {y[0]!r}"
+            "nothing to tell apart",
+            expected="labels of two classes or more",
+            got=f"one class, {classes.tolist()[0]!r}",
         )
     return classes, torch.from_numpy(indices)
+
+
+def check_one_label_each(labels: Int[Tensor, " n"], samples: int | None) -> None:
+    """Refuses more or fewer labels than samples, where these are known.
+
+    Raises:
+        InputError: with both numbers.
+    """
+    if samples not in (None, len(labels)):
+        raise InputError("labels do not match the samples", expected=f"{samples} labels", got=len(labels))
 
 
 def label_weights(weights: Any, labels: Int[Tensor, " n"], classes: np.ndarray) -> Float[Tensor, " n"]:
@@ -85,4 +98,4 @@ def winning(scores: Tensor, classes: np.ndarray, X: Any) -> Any:
     labels = classes[winners.cpu().numpy()]
     if not gives_tensors(X) or labels.dtype.kind not in "biuf":
         return labels
-    return torch.from_numpy(labels).to(scores.device)
+    return from_array(labels).to(scores.device)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 from torch.utils.data import Dataset
 
-from tangentkit.core.batches import as_batch, describe, tensors
+from tangentkit.core.batches import as_batch, describe, from_array, tensors
 from tangentkit.core.errors import InputError
 from tangentkit.linalg import Operator, check_finite
 from tangentkit.linalg.matrices import as_tensor
@@ -148,7 +148,12 @@ class KernelMachine(BaseEstimator):
                         "inputs are not finite", expected="finite numbers", got="NaN or infinity"
                     )
             if isinstance(X, Tensor) and X.ndim == 1:
-                raise InputError("bad inputs", expected="samples first and one more axis", got=tuple(X.shape))
+                raise InputError(
+                    "bad inputs",
+                    expected="samples first and one more axis",
+                    got=tuple(X.shape),
+                    hint="x[:, None], if each sample is one number",
+                )
             if fitting and isinstance(X, Tensor):
                 self.n_features_in_ = X.shape[1]
             shape = describe(X).split(" ", 1)[-1] if isinstance(X, Tensor) else describe(X)
@@ -164,7 +169,7 @@ class KernelMachine(BaseEstimator):
         if self._source.expects() is not None:  # arrays are tensors by now
             return Z
         if self._fitted_on_tensors:
-            return torch.from_numpy(Z) if isinstance(Z, np.ndarray) else Z
+            return from_array(Z) if isinstance(Z, np.ndarray) else Z
         return Z.cpu().numpy() if isinstance(Z, Tensor) else Z
 
     def _outputs(

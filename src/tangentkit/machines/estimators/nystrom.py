@@ -120,7 +120,7 @@ class NystromRegression(RegressorMixin, KernelMachine):
             raise InputError(
                 "targets do not match the samples",
                 expected=f"shape ({strips.shape[0]},) or ({strips.shape[0]}, c)",
-                got=tuple(targets.shape),
+                got=(len(targets),) if is_flat else tuple(targets.shape),
                 hint="y[0]: targets in one row" if len(targets) == 1 else None,
             )
         if self._is_precomputed:

@@ -108,7 +108,7 @@ class KernelRegression(RegressorMixin, KernelMachine):
         weights = sample_weights(sample_weight, n=len(Y), like=Y)
         ridge = check_number(self.ridge, "ridge")
         cutoff = None if self.cutoff is None else check_number(self.cutoff, "cutoff", below=1.0)
-        system = System(self._source, given, Y, weights, ridge, cutoff, self.memory)
+        system = System(self._source, given, Y, is_flat, weights, ridge, cutoff, self.memory)
         solved = solve_system(system, self.solver)
         fit, kind = solved.fit, system.features if solved.fit.is_primal else system.gram
         assert kind is not None

@@ -9,7 +9,13 @@ from torch import Tensor
 
 from tangentkit.linalg.operator import Memory
 from tangentkit.linalg.solution import Method
-from tangentkit.machines.estimators.labels import label_weights, one_against_rest, read_labels, winning
+from tangentkit.machines.estimators.labels import (
+    check_one_label_each,
+    label_weights,
+    one_against_rest,
+    read_labels,
+    winning,
+)
 from tangentkit.machines.estimators.machine import KernelMachine
 from tangentkit.machines.estimators.regression import KernelRegression
 
@@ -68,6 +74,7 @@ class KernelRidgeClassifier(ClassifierMixin, KernelMachine):
         """
         given = self._accept(X, fitting=True)
         self.classes_, labels = read_labels(y, name=type(self).__name__)
+        check_one_label_each(labels, self._source.samples(given))
         weights = label_weights(sample_weight, labels, self.classes_)
         options = {name: getattr(self, name) for name in ("ridge", "solver", "cutoff", "memory")}
         targets = one_against_rest(labels, len(self.classes_))

@@ -11,6 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tangentkit.linalg.precision import in_working_precision
+
 
 @dataclass(frozen=True)
 class Decomposition:
@@ -31,8 +33,10 @@ class Decomposition:
         return len(self.values) == self.vectors.shape[0]
 
     def gains(self, ridge: float) -> Float[Tensor, " r"]:
-        """1 / (λ + ridge), and 0 where λ < 0 makes that a division by zero."""
+        """1 / (λ + ridge), and 0 where that counts as a division by zero."""
         shifted = self.values + ridge
+        if self.directions is not None and ridge > 0:
+            return 1 / shifted  # squares of singular values: however small, a ridge holds them
         return (1 / shifted).where(shifted.abs() > self.zero, 0.0)
 
     def reaches_beyond(self, ridge: float) -> bool:
@@ -52,10 +56,11 @@ class Decomposition:
         """The coefficients γ = Φᵀ (K + ridge I)⁺ Y of the features."""
         assert self.directions is not None
         shrunk = self.values.sqrt() * self.gains(ridge)
-        return self.directions @ (shrunk[:, None] * (self.vectors.T @ Y))
+        return self.directions @ (shrunk[:, None] * (self.vectors.T @ Y.to(self.vectors)))
 
     def misfit(self, Y: Float[Tensor, "n q"], *, ridge: float) -> float:
         """‖y - K (K + ridge I)⁺ y‖ / ‖y‖, of several columns the largest."""
+        Y = Y.to(self.vectors)
         kept = (self.values * self.gains(ridge))[:, None] * (self.vectors.T @ Y)
         return largest_ratio(Y - self.vectors @ kept, Y)
 
@@ -68,7 +73,8 @@ class Decomposition:
         Without a ridge that says nothing of directions in which P_ii vanishes (all, where the fit interpolates):
         there R_ii e_i = (R y)_i, the limit of small ridges. A sample i is `blocks` consecutive rows.
         """
-        rows, U = self.vectors, self.vectors.unflatten(0, (-1, blocks))
+        rows, U, dtype = self.vectors, self.vectors.unflatten(0, (-1, blocks)), Y.dtype
+        Y = Y.to(rows)
         gains, parts = self.gains(ridge), self.vectors.T @ Y
         eye = torch.eye(blocks, dtype=U.dtype, device=U.device)
         alphas, Q = torch.linalg.eigh(eye - torch.einsum("iar,ibr->iab", U, U))
@@ -78,7 +84,7 @@ class Decomposition:
         Py = Q.mT @ (Y - rows @ parts).unflatten(0, (-1, blocks))
         vanishes = (alphas <= len(rows) * torch.finfo(U.dtype).eps)[:, :, None]
         M = R.where(vanishes, torch.diag_embed(alphas) + ridge * R)
-        return (Q @ torch.linalg.solve(M, Ry.where(vanishes, Py + ridge * Ry))).flatten(0, 1)
+        return (Q @ torch.linalg.solve(M, Ry.where(vanishes, Py + ridge * Ry))).flatten(0, 1).to(dtype)
 
 
 def decompose(matrix: Float[Tensor, "n n"], *, cutoff: float | None = None) -> Decomposition:
@@ -93,18 +99,25 @@ def decompose(matrix: Float[Tensor, "n n"], *, cutoff: float | None = None) -> D
 def decompose_features(Phi: Float[Tensor, "n d"], *, cutoff: float | None = None) -> Decomposition:
     """Of Φ Φᵀ, from Φ itself by QR and SVD: the condition number is that of Φ and not its square.
 
+    All is computed in float64. Where a ridge holds them, singular values below the rounding of float32 features say
+    what they say; without one they would be divided by, and count as zero.
+
     Args:
         Phi: the features Φ.
-        cutoff: singular values up to this times the largest count as zero; None takes max(n, d) ε.
+        cutoff: singular values up to this times the largest are left out; None leaves out those below the rounding of
+            float64, and without a ridge counts those up to max(n, d) ε of the features' own precision as zero.
     """
     n, d = Phi.shape
-    Q, R = torch.linalg.qr(Phi if n >= d else Phi.T)
+    double = in_working_precision(Phi)
+    Q, R = torch.linalg.qr(double if n >= d else double.T)
     left, s, right = torch.linalg.svd(R, full_matrices=False)
     U, V = (Q @ left, right.T) if n >= d else (right.T, Q @ left)
-    rtol = max(n, d) * torch.finfo(Phi.dtype).eps if cutoff is None else cutoff
-    smallest = rtol * float(s.max())
-    kept = s > smallest
-    return Decomposition(s[kept].square(), U[:, kept], smallest**2, V[:, kept])
+    largest, kinds = float(s.max()), (Phi.dtype, s.dtype)
+    zero, least = (max(n, d) * torch.finfo(kind).eps * largest for kind in kinds)
+    if cutoff is not None:
+        zero = least = cutoff * largest
+    kept = s > least
+    return Decomposition(s[kept].square(), U[:, kept], zero**2, V[:, kept])
 
 
 def largest_ratio(errors: Float[Tensor, "n q"], Y: Float[Tensor, "n q"]) -> float:

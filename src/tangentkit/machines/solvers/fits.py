@@ -117,7 +117,8 @@ class DecomposedFit(Fit):
             if self.is_primal
             else self.parts.misfit(Y, ridge=0.0) * (not self.parts.reaches_beyond(ridge))
         )
-        return replace(self, coefficients=solve(Y, ridge=ridge), ridge=ridge, residual=residual)
+        coefficients = solve(Y, ridge=ridge).to(self.coefficients)
+        return replace(self, coefficients=coefficients, ridge=ridge, residual=residual)
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ class FeaturesFit(DecomposedFit):
         """√(s² / (s² + ridge)) Vᵀ φ, twice."""
         assert self.parts.directions is not None
         shares = self.parts.values * self.parts.gains(self.ridge)
-        half = shares.sqrt()[:, None] * (self.parts.directions.T @ k)
+        half = (shares.sqrt()[:, None] * (self.parts.directions.T @ k.to(shares))).to(k)
         return half, half
 
 
@@ -274,8 +275,9 @@ def fit_features(
 ) -> FeaturesFit:
     """By QR and SVD of the features."""
     parts = decompose_features(Phi, cutoff=cutoff)
-    gamma = parts.primal(Y, ridge=ridge)
-    message = f"solved on {len(parts.values)} of {min(Phi.shape)} singular vectors"
+    gamma = parts.primal(Y, ridge=ridge).to(Phi)
+    used = int((parts.gains(ridge) != 0).sum())
+    message = f"solved on {used} of {min(Phi.shape)} singular vectors"
     return FeaturesFit(gamma, ridge, largest_ratio(Phi @ gamma - Y, Y), message, parts)
 
 

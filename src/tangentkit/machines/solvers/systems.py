@@ -50,6 +50,8 @@ class System:
     source: Source
     X: Any
     Y: Float[Tensor, "n c"]
+    is_flat: bool
+    """Whether targets came as (n,)."""
     weights: Float[Tensor, " n"] | None
     """None where all are 1."""
     ridge: float
@@ -110,7 +112,7 @@ class System:
         raise InputError(
             "targets do not match the samples",
             expected=f"shape {shapes}",
-            got=(n, c),
+            got=(n,) if self.is_flat else (n, c),
             hint="y[0]: targets in one row" if n == 1 else None,
         )
 
@@ -226,7 +228,7 @@ def _automatically(system: System) -> Solved:
 
 def _on_features(system: System, Phi: Float[Tensor, "n d"]) -> Solved | None:
     n, d = Phi.shape
-    flops, fits = n * d * min(n, d), 3 * n * d * Phi.element_size() <= system.budget()
+    flops, fits = n * d * min(n, d), 3 * n * d * torch.float64.itemsize <= system.budget()
     covered = covers_rounding(system.ridge, Phi, torch.float64)
     if fits and (flops <= FEW_FLOPS or (flops <= MOST_FLOPS and not covered)):
         reason = f"the kernel has {d} features: least squares on them squares no condition number"
