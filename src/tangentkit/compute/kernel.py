@@ -2,25 +2,35 @@
 
 import abc
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import isfunction
 from types import NoneType
-from typing import Any, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor
 
 from tangentkit.compute.identity import NAME, Plain, identify
+from tangentkit.compute.terms import (
+    Cosine,
+    Direct,
+    FeatureProduct,
+    HasFeatures,
+    Mapped,
+    Row,
+    Sum,
+    Term,
+    inverse_roots,
+    part_name,
+)
 from tangentkit.core.batches import Batch
-from tangentkit.core.errors import InputError, NumericalError, TangentkitError, briefly
+from tangentkit.core.errors import InputError, TangentkitError, briefly
 from tangentkit.core.memory import parse_bytes
 from tangentkit.linalg.symmetry import mirrored
 
 P = ParamSpec("P")
 T = TypeVar("T")
-Row = Callable[..., Tensor]
-"""A row of tiles: y -> k(x, y), and without y the symmetric k(x, x)."""
 
 
 def explaining(method: Callable[P, T]) -> Callable[P, T]:
@@ -49,6 +59,9 @@ class Kernel(abc.ABC):
     `k1 + k2`, `2.0 * k`, `k.normalized()`, `k.to(torch.float64)`. They are immutable, so copies are the kernel
     itself.
     """
+
+    memory: int | str | None = None
+    """The bytes that the user gave it to work with; None leaves it open."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
@@ -90,9 +103,15 @@ class Kernel(abc.ABC):
             **{name: identify(value) for name, value in own.items() if name != "memory"},
         }
 
+    def operands(self) -> "tuple[Kernel, ...]":
+        """The kernels that it is put together of: by default those among its attributes."""
+        return tuple(value for value in vars(self).values() if isinstance(value, Kernel))
+
     def working_memory(self) -> int | None:
-        """The bytes that the user gave it to work with, as `memory`: the least where it has parts; None if open."""
-        return _working_memory(self)
+        """The least `memory` of the kernel and of what it is put together of, in bytes; None if all is open."""
+        found = [None if self.memory is None else parse_bytes(self.memory)]
+        found += [operand.working_memory() for operand in self.operands()]
+        return min((size for size in found if size is not None), default=None)
 
     def growth(self, x: Batch, small: int, large: int) -> float:
         """How many times as much work a tile of `large` samples a side is as one of `small`, for samples like x.
@@ -100,15 +119,38 @@ class Kernel(abc.ABC):
         By default as many as it has times as many pairs; less where samples go through a model, once for a tile. What
         is put together of kernels grows as the slowest to grow of them.
         """
-        parts = [part.growth(x, small, large) for part in vars(self).values() if isinstance(part, Kernel)]
-        return min(parts, default=(large / small) ** 2)
+        found = (operand.growth(x, small, large) for operand in self.operands())
+        return min(found, default=(large / small) ** 2)
 
     def within(self, memory: int) -> "Kernel":
         """The kernel with this working memory in bytes, wherever its `memory` was left open.
 
         Workers that share a machine ask for it.
         """
-        return _within(self, memory)
+        twin = object.__new__(type(self))
+        for name, value in vars(self).items():
+            object.__setattr__(twin, name, value.within(memory) if isinstance(value, Kernel) else value)
+        if self.memory is None:
+            object.__setattr__(twin, "memory", memory)
+        return twin
+
+    def term(self, path: str = "") -> Term:
+        """How tiles of its Gram matrix are put together; parts that tiles share are named after their place.
+
+        Args:
+            path: the place of this kernel in the one that it is an operand of.
+
+        Example:
+            >>> Linear = type("Linear", (Kernel,), {
+            ...     "features": lambda self, x: x,
+            ...     "__call__": lambda self, x, y=None: x @ (x if y is None else y).T,
+            ...     "diag": lambda self, x: x.square().sum(1)})
+            >>> [name for name, _ in (Linear().normalized() + Linear()).term().parts()]
+            ['features-lb', 'scales-l', 'features-r']
+        """
+        if isinstance(self, HasFeatures):
+            return FeatureProduct(self, part_name("features", path))
+        return Direct(self)
 
     def normalized(self) -> "NormalizedKernel":
         """The cosine kernel k(x, y) / sqrt(k(x, x) k(y, y))."""
@@ -147,15 +189,6 @@ class Kernel(abc.ABC):
         return self
 
 
-@runtime_checkable
-class HasFeatures(Protocol):
-    """A kernel that is an inner product, k(x, y) = features(x) features(y)ᵀ: large Gram matrices use that."""
-
-    def features(self, x: Batch) -> Tensor:
-        """(n, d)."""
-        ...
-
-
 @dataclass(frozen=True, eq=False)
 class SumKernel(Kernel):
     """k(x, y) + l(x, y)."""
@@ -187,6 +220,10 @@ class SumKernel(Kernel):
         """What one of them expects."""
         return self.left.expects() or self.right.expects()
 
+    def term(self, path: str = "") -> Term:
+        """The sum of both."""
+        return Sum(self.left.term(path + "l"), self.right.term(path + "r"))
+
 
 @dataclass(frozen=True, eq=False)
 class ScaledKernel(Kernel):
@@ -214,6 +251,10 @@ class ScaledKernel(Kernel):
         """What the kernel expects."""
         return self.kernel.expects()
 
+    def term(self, path: str = "") -> Term:
+        """A multiple."""
+        return Mapped(self.kernel.term(path + "b"), lambda k: k * self.factor)
+
 
 @dataclass(frozen=True, eq=False)
 class CastKernel(Kernel):
@@ -236,6 +277,10 @@ class CastKernel(Kernel):
     def expects(self) -> tuple[torch.dtype, torch.device] | None:
         """What the kernel expects."""
         return self.kernel.expects()
+
+    def term(self, path: str = "") -> Term:
+        """A cast."""
+        return Mapped(self.kernel.term(path + "b"), lambda k: k.to(self.dtype))
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,57 +315,16 @@ class NormalizedKernel(Kernel):
         """What the kernel expects."""
         return self.kernel.expects()
 
+    def term(self, path: str = "") -> Term:
+        """The cosine, with the scales of all samples computed once."""
+        return Cosine(self.kernel.term(path + "b"), part_name("scales", path))
+
 
 def _operand(kernel: Kernel) -> str:
     """A kernel as part of a product or before a dot."""
     return f"({kernel!r})" if isinstance(kernel, (SumKernel, ScaledKernel)) else repr(kernel)
 
 
-def _within(value: Any, memory: int) -> Any:
-    """A copy of an object of ours, its parts shared, with `memory` set where it was None, here and in its parts."""
-    twin = object.__new__(type(value))
-    for name, part in vars(value).items():
-        if name == "memory" and part is None:
-            part = memory
-        elif isinstance(part, Kernel):
-            part = part.within(memory)
-        elif "memory" in getattr(part, "__dict__", ()):
-            part = _within(part, memory)
-        object.__setattr__(twin, name, part)
-    return twin
-
-
-def _working_memory(value: Any) -> int | None:
-    """The least `memory` of an object of ours and of its parts."""
-    found = []
-    for name, part in vars(value).items():
-        if name == "memory":
-            found.append(None if part is None else parse_bytes(part))
-        elif isinstance(part, Kernel):
-            found.append(part.working_memory())
-        elif "memory" in getattr(part, "__dict__", ()):
-            found.append(_working_memory(part))
-    return min((size for size in found if size is not None), default=None)
-
-
 def _diagonal(k: Tensor) -> Tensor:
     # (n, n) -> (n,); (n, c, n, c) -> (n, c)
     return k.diagonal() if k.ndim == 2 else k.flatten(2).flatten(0, 1).diagonal().view(k.shape[:2])
-
-
-def inverse_roots(d: Tensor, *, numbers: Sequence[int] | None = None, side: str = "") -> Tensor:
-    """1 / sqrt(k(x, x)) of samples (of a side, with these numbers), (n,) or (n, c).
-
-    Raises:
-        NumericalError: some are zero; with their numbers.
-    """
-    if not (d > 0).all():
-        rows = (d <= 0).reshape(len(d), -1).any(1).nonzero().flatten().tolist()
-        bad = rows if numbers is None else [numbers[row] for row in rows]
-        raise NumericalError(
-            "a kernel with zeros on its diagonal cannot be normalized",
-            expected="k(x, x) > 0",
-            got=f"zero for samples {bad[:5]}{side and f' of {side}'} ({len(bad)} in all)",
-            hint="leave these samples out, or add a kernel that is positive on them",
-        )
-    return d.rsqrt()

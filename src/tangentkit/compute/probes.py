@@ -15,9 +15,9 @@ from torch import Tensor
 
 from tangentkit.compute.finite_tiles import check_tile, explained, told
 from tangentkit.compute.identity import Plain
-from tangentkit.compute.kernel import Kernel, Row
+from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.sources import Source, read_few
-from tangentkit.compute.terms import Range, Term, as_term
+from tangentkit.compute.terms import HasRows, Range, Row, Term
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.errors import DataError, InputError, ModelError, NumericalError
 
@@ -209,7 +209,7 @@ class Few:
             self.dtypes.add(self.known[key].dtype)
         return self.known[key]
 
-    def row(self, kernel: Kernel, where: Range) -> Row:
+    def row(self, kernel: HasRows, where: Range) -> Row:
         """The tiles of a kernel in the row of a range."""
         row = kernel.row(self.samples(where))
 
@@ -227,7 +227,7 @@ class Few:
 
     @cached_property
     def _term(self) -> Term:
-        return as_term(self.kernel)
+        return self.kernel.term()
 
     @property
     def _across(self) -> str:

@@ -8,25 +8,40 @@ scales 1 / sqrt(k(x, x)) of the kernel below it.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from tangentkit.compute.kernel import (
-    CastKernel,
-    HasFeatures,
-    Kernel,
-    NormalizedKernel,
-    Row,
-    ScaledKernel,
-    SumKernel,
-    inverse_roots,
-)
 from tangentkit.core.batches import Batch
+from tangentkit.core.errors import NumericalError
 from tangentkit.core.model.functions import TURN
 from tangentkit.linalg.matrices import INNER, DenseOperator, FactorOperator, symmetrized
 from tangentkit.linalg.symmetry import mirrored
+
+Row = Callable[..., Tensor]
+"""A row of tiles: y -> k(x, y), and without y the symmetric k(x, x)."""
+
+
+class HasRows(Protocol):
+    """A kernel as terms know it."""
+
+    def row(self, x: Batch) -> Row:
+        """y -> k(x, y)."""
+        ...
+
+    def diag(self, x: Batch) -> Tensor:
+        """k(x_i, x_i)."""
+        ...
+
+
+@runtime_checkable
+class HasFeatures(Protocol):
+    """A kernel that is an inner product, k(x, y) = features(x) features(y)ᵀ: large Gram matrices use that."""
+
+    def features(self, x: Batch) -> Tensor:
+        """(n, d)."""
+        ...
 
 
 class Range(NamedTuple):
@@ -57,7 +72,7 @@ class Given(Protocol):
         """A part, (n, width), for the samples of a range."""
         ...
 
-    def row(self, kernel: Kernel, where: Range) -> Row:
+    def row(self, kernel: HasRows, where: Range) -> Row:
         """The tiles of a kernel in the row of a range."""
         ...
 
@@ -86,7 +101,7 @@ class Term(ABC):
 class Direct(Term):
     """A kernel that is called for each tile."""
 
-    kernel: Kernel
+    kernel: HasRows
 
     def tile(self, given: Given, rows: Range, cols: Range) -> Tensor:
         """The kernel itself."""
@@ -103,10 +118,10 @@ class Direct(Term):
 
 
 @dataclass(frozen=True)
-class Product(Term):
+class FeatureProduct(Term):
     """features(x) features(y)ᵀ."""
 
-    kernel: Kernel
+    kernel: HasFeatures
     name: str
 
     def tile(self, given: Given, rows: Range, cols: Range) -> Tensor:
@@ -126,7 +141,6 @@ class Product(Term):
         yield self.name, self._features
 
     def _features(self, given: Given, where: Range) -> Tensor:
-        assert isinstance(self.kernel, HasFeatures)
         with TURN:
             return self.kernel.features(given.samples(where))
 
@@ -206,28 +220,9 @@ def _exactly_symmetric(k: Tensor) -> Tensor:
     return symmetrized(DenseOperator(k, symmetric=False)).dense()
 
 
-def as_term(kernel: Kernel, path: str = "") -> Term:
-    """The tree of a kernel; parts are named after their place in it.
-
-    Example:
-        >>> Linear = type("Linear", (Kernel,), {
-        ...     "features": lambda self, x: x,
-        ...     "__call__": lambda self, x, y=None: x @ (x if y is None else y).T,
-        ...     "diag": lambda self, x: x.square().sum(1)})
-        >>> [name for name, _ in as_term(Linear().normalized() + Linear()).parts()]
-        ['features-lb', 'scales-l', 'features-r']
-    """
-    if isinstance(kernel, SumKernel):
-        return Sum(as_term(kernel.left, path + "l"), as_term(kernel.right, path + "r"))
-    if isinstance(kernel, ScaledKernel):
-        return Mapped(as_term(kernel.kernel, path + "b"), lambda k: k * kernel.factor)
-    if isinstance(kernel, CastKernel):
-        return Mapped(as_term(kernel.kernel, path + "b"), lambda k: k.to(kernel.dtype))
-    if isinstance(kernel, NormalizedKernel):
-        return Cosine(as_term(kernel.kernel, path + "b"), f"scales-{path}" if path else "scales")
-    if isinstance(kernel, HasFeatures):
-        return Product(kernel, f"features-{path}" if path else "features")
-    return Direct(kernel)
+def part_name(kind: str, path: str) -> str:
+    """The name of a part, by its place in the tree."""
+    return f"{kind}-{path}" if path else kind
 
 
 @dataclass(frozen=True, eq=False)
@@ -245,6 +240,24 @@ class Fresh:
         """The part, computed now."""
         return dict(self.term.parts())[name](self, where)
 
-    def row(self, kernel: Kernel, where: Range) -> Row:  # noqa: ARG002
+    def row(self, kernel: HasRows, where: Range) -> Row:  # noqa: ARG002
         """The kernel with the batch."""
         return kernel.row(self.batch)
+
+
+def inverse_roots(d: Tensor, *, numbers: Sequence[int] | None = None, side: str = "") -> Tensor:
+    """1 / sqrt(k(x, x)) of samples (of a side, with these numbers), (n,) or (n, c).
+
+    Raises:
+        NumericalError: some are zero; with their numbers.
+    """
+    if not (d > 0).all():
+        rows = (d <= 0).reshape(len(d), -1).any(1).nonzero().flatten().tolist()
+        bad = rows if numbers is None else [numbers[row] for row in rows]
+        raise NumericalError(
+            "a kernel with zeros on its diagonal cannot be normalized",
+            expected="k(x, x) > 0",
+            got=f"zero for samples {bad[:5]}{side and f' of {side}'} ({len(bad)} in all)",
+            hint="leave these samples out, or add a kernel that is positive on them",
+        )
+    return d.rsqrt()

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from tangentkit.compute.cache import CACHE_SHARE, BoundedCache
 from tangentkit.compute.finite_tiles import made
-from tangentkit.compute.kernel import Kernel, Row
+from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.sources import Source, check_range
 from tangentkit.compute.store.layout import GRAM, Tiling
 from tangentkit.compute.store.tiles import Index, TileArray
-from tangentkit.compute.terms import Range, Term, as_term
+from tangentkit.compute.terms import HasRows, Range, Row, Term
 from tangentkit.core.batches import Batch, copied, take
 from tangentkit.core.memory import memory_budget
 from tangentkit.linalg.spans import spans
@@ -132,7 +132,7 @@ class Work:
 
         return self._cache.get((array, where.span.start, where.span.stop), found)
 
-    def row(self, kernel: Kernel, where: Range) -> Row:
+    def row(self, kernel: HasRows, where: Range) -> Row:
         """The tiles of a kernel in one row, which it may prepare; of each kernel one row at a time is kept."""
         place, row = self._rows.get(id(kernel), (None, None))
         if row is None or place != where:
@@ -147,7 +147,7 @@ class Work:
 
     @cached_property
     def _term(self) -> Term:
-        return as_term(self.kernel)
+        return self.kernel.term()
 
     @cached_property
     def _parts(self) -> dict:

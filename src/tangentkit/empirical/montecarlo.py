@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError
+from tangentkit.core.memory import parse_bytes
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.moments import mean_and_error
 from tangentkit.empirical.tangent import TangentKernel
@@ -50,7 +51,6 @@ class MonteCarloKernel(Kernel):
                 got=type(make_model).__name__,
             )
         self.make_model, self.samples, self.seed, self.kernel = make_model, samples, seed, kernel
-        self._memory: int | None = None
 
     def __repr__(self) -> str:
         make, kernel = (getattr(f, "__qualname__", repr(f)) for f in (self.make_model, self.kernel))
@@ -59,7 +59,7 @@ class MonteCarloKernel(Kernel):
     def within(self, memory: int) -> "MonteCarloKernel":
         """The same mean, each sample's kernel with this working memory in bytes wherever it was left open."""
         bounded = MonteCarloKernel(self.make_model, self.samples, seed=self.seed, kernel=self.kernel)
-        bounded._memory = memory
+        bounded.memory = memory
         return bounded
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
@@ -103,7 +103,7 @@ class MonteCarloKernel(Kernel):
 
     def _kernel_of(self, model: nn.Module) -> Kernel:
         kernel = self.kernel(model)
-        return kernel if self._memory is None else kernel.within(self._memory)
+        return kernel if self.memory is None else kernel.within(parse_bytes(self.memory))
 
     def _model(self, i: int) -> nn.Module:
         with torch.random.fork_rng():

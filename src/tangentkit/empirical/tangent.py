@@ -9,7 +9,8 @@ from typing import Any, ParamSpec, TypeVar
 import torch
 from torch import Tensor, nn
 
-from tangentkit.compute.kernel import Kernel, Row, explaining
+from tangentkit.compute.kernel import Kernel, explaining
+from tangentkit.compute.terms import Row
 from tangentkit.core.batches import Batch, batch_size, check_same_structure, take
 from tangentkit.core.errors import InputError, NumericalError, TangentkitError
 from tangentkit.core.memory import memory_budget, parse_bytes

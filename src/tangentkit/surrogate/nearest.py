@@ -11,9 +11,9 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tangentkit.compute.cache import BoundedCache
-from tangentkit.compute.kernel import Kernel, Row
+from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.sources import Source, sources_of
-from tangentkit.compute.terms import Range, as_term
+from tangentkit.compute.terms import HasRows, Range, Row
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, NumericalError, briefly
 from tangentkit.core.memory import memory_budget
@@ -112,7 +112,7 @@ class _OfKernel:
     """Tiles of a kernel between two sets of samples, from parts that are kept as far as memory allows."""
 
     def __init__(self, kernel: Kernel, sources: Mapping[str, Source]):
-        self.sources, self.term = sources, as_term(kernel)
+        self.sources, self.term = sources, kernel.term()
         self.parts = dict(self.term.parts())
         self.shape = len(sources["x"]), len(sources["y"])
         budget = memory_budget()
@@ -129,7 +129,7 @@ class _OfKernel:
     def part(self, name: str, where: Range) -> Tensor:
         return self.kept.get((name, where.side, where.i), lambda: self.parts[name](self, where))
 
-    def row(self, kernel: Kernel, where: Range) -> Row:
+    def row(self, kernel: HasRows, where: Range) -> Row:
         place, row = self.rows.get(id(kernel), (None, None))
         if row is None or place != where:
             self.rows.pop(id(kernel), None)  # what it kept goes first

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from tangentkit.compute.finite_tiles import made
-from tangentkit.compute.kernel import Kernel, Row
+from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.sources import Source
-from tangentkit.compute.terms import Range, as_term
+from tangentkit.compute.terms import HasRows, Range, Row
 from tangentkit.core.batches import Batch
 
 SMALLEST, LARGEST = 4, 1024
@@ -62,7 +62,7 @@ def tried(kernel: Kernel, source: Source, most: int, *, quick: float = 0.0) -> T
 
 def _parts(kernel: Kernel, source: Source, most: int, quick: float) -> tuple[float, dict[str, Tensor]]:
     """Seconds of the parts of a sample, and the parts of the first samples."""
-    if not list(as_term(kernel).parts()):
+    if not list(kernel.term().parts()):
         return 0.0, {}
     side = min(SMALLEST, most)
     while True:
@@ -93,7 +93,7 @@ class Trial:
 
     def tile(self) -> Tensor:
         """The tile."""
-        return made(lambda: as_term(self.kernel).tile(self, *self.places), self.kernel, self, *self.places)
+        return made(lambda: self.kernel.term().tile(self, *self.places), self.kernel, self, *self.places)
 
     def anew(self) -> Tensor:
         """The tile with no row begun."""
@@ -104,7 +104,7 @@ class Trial:
         """All parts of the first samples, computed now."""
         self.known.clear()
         place = self.places[0]
-        for name, part in as_term(self.kernel).parts():
+        for name, part in self.kernel.term().parts():
             self.known[name] = made(lambda part=part: part(self, place), self.kernel, self, place)
 
     def samples(self, where: Range) -> Batch:
@@ -116,7 +116,7 @@ class Trial:
         known = self.known[name]
         return known[torch.arange(where.span.stop - where.span.start, device=known.device) % len(known)]
 
-    def row(self, kernel: Kernel, where: Range) -> Row:
+    def row(self, kernel: HasRows, where: Range) -> Row:
         """The tiles of a kernel in the row of the first samples."""
         if id(kernel) not in self.begun:
             self.begun[id(kernel)] = kernel.row(self.samples(where))

@@ -11,7 +11,7 @@ from torch import Tensor
 from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.sources import Source
 from tangentkit.compute.store.tiles import Index, TileArray
-from tangentkit.compute.terms import Fresh, Range, Term, as_term
+from tangentkit.compute.terms import Fresh, Range, Term
 from tangentkit.core.errors import InputError
 
 GRAM = "gram"
@@ -83,7 +83,7 @@ def look(kernel: Kernel, sources: Mapping[str, Source]) -> Form:
     Raises:
         InputError: the model does not take such samples, or gives numbers of a type that a store cannot hold.
     """
-    term = as_term(kernel)
+    term = kernel.term()
     given = Fresh(term, sources["x"].read(FIRST.span))
     diagonal = _first_look(kernel, term, given, sources["x"])
     parts = {name: given.part(name, FIRST) for name, _ in term.parts()}

@@ -29,7 +29,26 @@ class PositionsWarning(UserWarning):
     """The last layer is applied at several positions of a sample, so that its input is more than what is put out."""
 
 
-class ConjugateKernel(Kernel):
+class ActivationKernel(Kernel):
+    """What kernels of activations share: whose they are, and the memory that the passes may take."""
+
+    activations: Activations
+
+    @property
+    def memory(self) -> int | str | None:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The bytes that the user gave it to work with; None leaves it open."""
+        return self.activations.memory
+
+    def within(self, memory: int) -> "ActivationKernel":
+        """The kernel with this working memory in bytes, if its own was left open."""
+        if self.memory is not None:
+            return self
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self), activations=self.activations.within(memory))
+        return twin
+
+
+class ConjugateKernel(ActivationKernel):
     """The Gram of the last layer's input: k(x, y) = h(x) · h(y) (+ 1 with bias).
 
     It is the tangent kernel of the last layer of a network with one output. Where that layer is applied at several
@@ -153,7 +172,7 @@ class ConjugateKernel(Kernel):
         return self._heads[describe(x)]
 
 
-class EmbeddingKernel(Kernel):
+class EmbeddingKernel(ActivationKernel):
     """The sum of the Grams of activations: k(x, y) = Σ_l a_l(x) · a_l(y).
 
     Activations are kept for as many samples as fit the memory budget, and made again for each tile of the kernel.

@@ -1,5 +1,6 @@
 """What the modules of a model take in and give out, some samples at a time."""
 
+import copy
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -65,6 +66,12 @@ class Activations:
         self.modules = dict(self.function.module.named_modules())
         self.pick, self.memory = pick, memory
         self._surveys: dict[tuple[str, tuple[str, ...]], Survey] = {}
+
+    def within(self, memory: int) -> "Activations":
+        """The same with another working memory; what is known of the model is shared."""
+        twin = copy.copy(self)
+        twin.memory = memory
+        return twin
 
     def identity(self) -> Plain:
         """The model, for the identity of kernels."""
