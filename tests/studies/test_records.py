@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tangentkit.core.errors import DataError, InputError
+from tangentkit.core.memory import Budget
 from tangentkit.studies.records import (
     ARRAYS,
     NUMBERS,
@@ -162,6 +163,6 @@ def test_halves_of_surrogate_pairs_come_back(tmp_path):
 def test_arrays_that_would_not_fit_are_refused_before_they_are_unzipped(tmp_path, monkeypatch):
     save_record(replace(example(), images=np.zeros(10**6)), tmp_path)
     assert (tmp_path / ARRAYS).stat().st_size < 20_000
-    monkeypatch.setattr("tangentkit.studies.records.memory_budget", lambda: 10**6)
-    with pytest.raises(DataError, match=r"8\.0 MB of arrays, for which there is no room"):
+    monkeypatch.setattr("tangentkit.studies.records.memory_budget", lambda: Budget(10**6))
+    with pytest.raises(DataError, match=r"its arrays are beyond the memory budget.*got 8\.0 MB"):
         load_record(Outer, tmp_path)

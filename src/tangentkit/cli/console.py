@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from tangentkit.studies.study import Progress
+    from tangentkit.core.progress import Progress
 
 
 def say(text: str) -> None:
@@ -37,24 +37,10 @@ def progress_bars() -> "Iterator[Progress]":
     """Progress on standard error: on a terminal a bar, elsewhere a line when a stage ends."""
     from rich.console import Console
 
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        yield _Lines()
-        return
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from tangentkit.core.progress import reported
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True) as bar:
-        task, shown = bar.add_task("starting", total=None), "starting"
-
-        def advance(stage: str, done: int, total: int) -> None:
-            nonlocal shown
-            if stage != shown:
-                shown = stage
-                bar.reset(task, description=stage, total=total)
-            bar.update(task, completed=done)
-
-        yield advance
+    with reported(True if Console(stderr=True).is_terminal else _Lines()) as report:
+        yield report
 
 
 class _Lines:

@@ -29,10 +29,10 @@ from tangentkit.compute.store.store import (
     read_manifest,
 )
 from tangentkit.compute.work import Shelf, Side, Work
-from tangentkit.core.errors import BudgetError, DataError, InputError, briefly
+from tangentkit.core.errors import DataError, InputError, briefly
 from tangentkit.core.files.safe import as_path
-from tangentkit.core.memory import format_bytes, memory_budget
-from tangentkit.core.progress import Progress, shown
+from tangentkit.core.memory import memory_budget
+from tangentkit.core.progress import Progress, counted_off
 from tangentkit.core.text import counted
 from tangentkit.linalg.matrices import DenseOperator
 from tangentkit.linalg.operator import Operator
@@ -174,16 +174,13 @@ def _in_memory(
     sizes = {side: len(source) for side, source in sources.items()}
     tiling, form = known_tiling(tile, None, sizes), look(kernel, sources)
     shape = sizes["x"] * form.outputs, sizes.get("y", sizes["x"]) * form.outputs
-    needed, budget = math.prod(shape) * form.dtype.itemsize, memory_budget(device=form.device)
-    if needed > budget:
-        raise BudgetError(
-            f"a Gram matrix of {shape[0]} x {shape[1]} is beyond the memory budget",
-            expected=f"at most {budget} bytes ({format_bytes(budget)})",
-            got=f"{needed} bytes ({format_bytes(needed)})",
-            hint="store=a folder keeps it on disk",
-        )
+    memory_budget(device=form.device).check(
+        math.prod(shape) * form.dtype.itemsize,
+        f"a Gram matrix of {shape[0]} x {shape[1]} is",
+        hint="store=a folder keeps it on disk",
+    )
     working = memory_budget(kernel.working_memory(), device=form.device)
-    kept = sum(sizes.values()) * form.part_bytes <= working // 2
+    kept = working.holds(sum(sizes.values()) * form.part_bytes, copies=2)
     if tiling is None and kept and isinstance(engine, Serial) and not any(s.lazy for s in sources.values()):
         tiling = one_tile(working, form, sizes)
     layout = make_layout(form, sizes, tiling or largest_tiling(working, form, sizes, kept=kept), kept=kept)
@@ -215,7 +212,7 @@ def _fill(
         for name in layout.arrays:
             wanted = layout.indices(name)
             items = [(name, index) for index in shelf.missing(name, wanted)]
-            with shown(progress, name, len(wanted), done=len(wanted) - len(items)) as advance:
+            with counted_off(progress, name, len(wanted), done=len(wanted) - len(items)) as advance:
                 for receipt in engine.map(work, items) if items else ():
                     shelf.accept(receipt)
                     advance()

@@ -1,12 +1,13 @@
 """Memory budgets: how many bytes a piece of work may use beside its result."""
 
+import math
 import re
 from pathlib import Path
 
 import psutil
 import torch
 
-from tangentkit.core.errors import InputError
+from tangentkit.core.errors import BudgetError, InputError
 
 UNITS = {
     "": 1,
@@ -65,9 +66,50 @@ def free_bytes(device: torch.device | str = "cpu") -> int:
     return min(psutil.virtual_memory().available, _free_in_cgroup())
 
 
-def memory_budget(memory: int | float | str | None = None, *, device: torch.device | str = "cpu") -> int:
+class Budget(int):
+    """Bytes that a piece of work may use beside its result, and how work is split to stay within them.
+
+    Whoever splits work says how many `copies` of a piece there are at a time: the piece itself, what it is made of,
+    and what is made of it.
+
+    Example:
+        >>> budget = Budget(8_000_000)
+        >>> budget.holds(3_000_000, copies=2), budget.rows(1000, copies=4), budget.side(8, copies=4)
+        (True, 2000, 500)
+    """
+
+    def holds(self, nbytes: float, *, copies: int = 1) -> bool:
+        """Whether so many copies of something fit."""
+        return copies * nbytes <= self
+
+    def check(self, nbytes: float, what: str, *, of: str = "", hint: str, copies: int = 1) -> None:
+        """Refuses what does not fit.
+
+        Raises:
+            BudgetError: with what it needs, what there is, and the hint.
+        """
+        if not self.holds(nbytes, copies=copies):
+            raise BudgetError(
+                f"{what} beyond the memory budget",
+                expected=f"at most {format_bytes(self)}",
+                got=f"{format_bytes(copies * nbytes)}{of and f' for {of}'}",
+                hint=hint,
+            )
+
+    def rows(self, bytes_each: int, *, copies: int, most: int | None = None) -> int:
+        """Rows of so many bytes that fit, at least one."""
+        fits = max(1, self // (copies * max(1, bytes_each)))
+        return fits if most is None else min(most, fits)
+
+    def side(self, itemsize: int, *, copies: int, most: int | None = None) -> int:
+        """The side of square tiles that fit, at least one."""
+        fits = max(1, math.isqrt(self // (copies * itemsize)))
+        return fits if most is None else min(most, fits)
+
+
+def memory_budget(memory: int | float | str | None = None, *, device: torch.device | str = "cpu") -> Budget:
     """The budget in bytes: what the user said, else a quarter of what is free on the device."""
-    return int(DEFAULT_SHARE * free_bytes(device)) if memory is None else parse_bytes(memory)
+    return Budget(DEFAULT_SHARE * free_bytes(device) if memory is None else parse_bytes(memory))
 
 
 def _free_in_cgroup(root: Path = Path("/sys/fs/cgroup")) -> int:

@@ -3,33 +3,62 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    ProgressColumn,
-    Task,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
-from rich.progress import Progress as Bars
-from rich.text import Text
-
 Progress = Callable[[str, int, int], None]
 """(stage, done, total): called whenever a piece of work is done."""
 
 
-class Rate(ProgressColumn):
-    """Tiles a second."""
-
-    def render(self, task: Task) -> Text:
-        """The rate of late."""
-        return Text("" if task.speed is None else f"{task.speed:.3g} tiles/s")
+def silent(stage: str, done: int, total: int) -> None:
+    """Nobody listens."""
 
 
 @contextmanager
-def shown(
+def reported(progress: bool | Progress) -> Iterator[Progress]:
+    """A function to call with (stage, done, total): the caller's own, a bar on a terminal, or nothing.
+
+    Args:
+        progress: True for a bar, on a terminal; False for nothing; or a function.
+    """
+    if callable(progress):
+        yield progress
+        return
+    # It takes a while to import.
+    from rich.console import Console
+
+    console = Console(stderr=True)
+    if not progress or not console.is_terminal:
+        yield silent
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+    from rich.progress import Progress as Bars
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Bars(*columns, console=console, transient=True) as bars:
+        task, present = bars.add_task("", total=None), ""
+
+        def report(stage: str, done: int, total: int) -> None:
+            nonlocal present
+            if stage != present:
+                present = stage
+                bars.reset(task, description=stage, total=total, completed=done)
+            bars.update(task, completed=done)
+
+        yield report
+
+
+@contextmanager
+def counted_off(
     progress: bool | Progress, stage: str, total: int, *, done: int = 0
 ) -> Iterator[Callable[[], None]]:
     """A function to call for every piece that is done.
@@ -40,29 +69,13 @@ def shown(
         total: pieces in all.
         done: pieces that were done before.
     """
-    if callable(progress):
+    with reported(progress) as report:
         count = done
 
         def advance() -> None:
             nonlocal count
             count += 1
-            progress(stage, count, total)
+            report(stage, count, total)
 
-        progress(stage, done, total)
+        report(stage, done, total)
         yield advance
-        return
-    console = Console(stderr=True)
-    if not progress or not console.is_terminal or done == total:
-        yield lambda: None
-        return
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        Rate(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Bars(*columns, console=console, transient=True) as bars:
-        task = bars.add_task(stage, total=total, completed=done)
-        yield lambda: bars.advance(task)

@@ -13,7 +13,7 @@ from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch, as_batch, check_same_structure, describe, shapes
 from tangentkit.core.data_sets import is_data_set
 from tangentkit.core.errors import BudgetError, InputError, ModelError, NumericalError
-from tangentkit.core.memory import format_bytes, memory_budget, parse_bytes
+from tangentkit.core.memory import Budget, format_bytes, memory_budget, parse_bytes
 from tangentkit.infinite.duals.registry import Pointwise
 from tangentkit.infinite.plan import InfinitePlan, estimated_seconds
 from tangentkit.infinite.propagate.network import Nonlinear
@@ -222,7 +222,7 @@ class Work:
     kernel: InfiniteKernel
     reading: Reading
     like: Tensor
-    budget: int
+    budget: Budget
 
     def gram(self, x: Tensor, y: Tensor | None) -> Tensor:
         """All pairs; one of (i, j) and (j, i) where the batches are the same."""
@@ -404,7 +404,7 @@ class Work:
         numbers = sum(prod(nodes[i].positions) for i in self.reading.network.needs_variance)
         numbers += sum(prod(self.reading.seen[node.name][1:]) for node in self.reading.sources.values())
         # Two panels, and as much again while one is put together.
-        return max(1, self.budget // (2 * 4 * 8 * max(1, numbers)))
+        return self.budget.rows(8 * numbers, copies=2 * 4)
 
 
 def _warn_of_constants(model: nn.Module) -> None:

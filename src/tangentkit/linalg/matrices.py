@@ -187,7 +187,7 @@ def symmetrized(K: Operator) -> Operator:
 
 def in_memory(K: Operator, memory: Memory = None) -> Operator:
     """The operator, its entries held in memory where that fits the budget and makes products cheaper."""
-    if K.reads_tiles and K.nbytes <= memory_budget(memory, device=K.device):
+    if K.reads_tiles and memory_budget(memory, device=K.device).holds(K.nbytes):
         return DenseOperator(K.dense(K.nbytes), symmetric=K.symmetric)
     return K
 

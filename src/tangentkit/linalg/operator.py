@@ -11,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentkit.core.errors import BudgetError, InputError
-from tangentkit.core.memory import format_bytes, memory_budget
+from tangentkit.core.errors import InputError
+from tangentkit.core.memory import memory_budget
 from tangentkit.linalg.spans import as_span, spans
 from tangentkit.linalg.times import times
 
@@ -102,8 +102,7 @@ class Operator(ABC):
     def tile_side(self, memory: Memory = None) -> int:
         """The side of the square tiles that fit a memory budget; override it to match tiles on disk."""
         # Half of the budget, since the producer of a tile needs room as well.
-        entries = memory_budget(memory, device=self.device) // (2 * self.dtype.itemsize)
-        return max(1, min(math.isqrt(entries), MAX_SIDE))
+        return memory_budget(memory, device=self.device).side(self.dtype.itemsize, copies=2, most=MAX_SIDE)
 
     def tiles(self, memory: Memory = None) -> Iterator[tuple[slice, slice]]:
         """Rows and columns of tiles that cover the matrix; of a symmetric one, its upper triangle."""
@@ -163,14 +162,11 @@ class Operator(ABC):
         Raises:
             BudgetError: it would take more; the message says how much.
         """
-        budget = memory_budget(memory, device=self.device)
-        if self.nbytes > budget:
-            raise BudgetError(
-                f"the dense form of {self!r} is beyond the memory budget",
-                expected=f"at most {budget} bytes ({format_bytes(budget)})",
-                got=f"{self.nbytes} bytes ({format_bytes(self.nbytes)})",
-                hint="work with products and slices, or allow more by memory=...",
-            )
+        memory_budget(memory, device=self.device).check(
+            self.nbytes,
+            f"the dense form of {self!r} is",
+            hint="work with products and slices, or allow more by memory=...",
+        )
         out = torch.empty(self.shape, dtype=self.dtype, device=self.device)
         for rows, cols in self.tiles(memory):
             tile = out[rows, cols] = self.block(rows, cols)

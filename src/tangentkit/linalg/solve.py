@@ -27,7 +27,7 @@ class Auto(Method):
 
     def choose(self, K: Operator) -> Method:
         """The method for an operator."""
-        if 3 * K.nbytes <= memory_budget(self.memory, device=K.device):
+        if memory_budget(self.memory, device=K.device).holds(K.nbytes, copies=3):
             return Cholesky(memory=K.nbytes)
         return CG(preconditioner=Nystrom(rank=100, key=Key(0)), memory=self.memory)
 

@@ -367,7 +367,7 @@ class _Products(LinearOperator):
 
 def _prefers_lanczos(K: Operator, top: int, memory: Memory) -> bool:
     n = K.shape[0]
-    fits = isinstance(K, DenseOperator) or K.nbytes <= memory_budget(memory, device=K.device)
+    fits = isinstance(K, DenseOperator) or memory_budget(memory, device=K.device).holds(K.nbytes)
     return top <= LANCZOS_SHARE * n or (top < n and not fits)
 
 

@@ -1,6 +1,6 @@
 """A small trainer for networks and their expansions alike, in which every chance comes from a key."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,14 +16,13 @@ from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
 from tangentkit.core.files.safe import as_path
 from tangentkit.core.model.calls import call, read_outputs
 from tangentkit.core.model.functions import Forward
+from tangentkit.core.progress import Progress, reported
 from tangentkit.core.seeds import Key
 from tangentkit.linearized.checkpoints import identity, load_checkpoint, save_checkpoint
 from tangentkit.linearized.labeled import Labeled, labeled
 from tangentkit.linearized.losses import LOSSES, Loss
 from tangentkit.linearized.settings import Training
 
-Progress = Callable[[str, int, int], None]
-"""progress(stage, done, total): how many epochs of a stage are done."""
 Row = dict[str, float]
 """Metrics of an epoch by name."""
 
@@ -112,7 +111,7 @@ def train(
         run.restore(content)
         rows, ended = content["rows"], content["ended"]
     try:
-        with _told(progress) as tell:
+        with reported(progress) as tell:
             tell(stage, len(rows), training.epochs)
             while ended is None:
                 epoch = len(rows)
@@ -241,21 +240,3 @@ def _seeded(key: Key, device: torch.device) -> Iterator[None]:
         if cuda:
             torch.cuda.manual_seed(key.entropy % 2**63)
         yield
-
-
-@contextmanager
-def _told(progress: Progress | bool) -> Iterator[Progress]:
-    """A function to tell, with a bar on the terminal if one is asked for."""
-    if not isinstance(progress, bool):
-        yield progress
-        return
-    if not progress:
-        yield lambda stage, done, total: None  # noqa: ARG005
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bars
-
-    console = Console(stderr=True)
-    with Bars(console=console, transient=True, disable=not console.is_terminal) as bars:
-        task = bars.add_task("", total=None)
-        yield lambda stage, done, total: bars.update(task, description=stage, completed=done, total=total)

@@ -139,7 +139,7 @@ class Function(Source):
     def gram(self, X: Any, *, memory: Memory = None) -> Operator:
         """k(X, X), as a matrix where it fits the budget, else an operator that computes its blocks."""
         operator = KernelOperator(self.kernel, X)
-        if operator.nbytes > memory_budget(memory, device=operator.device):
+        if not memory_budget(memory, device=operator.device).holds(operator.nbytes):
             return operator
         k = self.kernel(X) if isinstance(self.kernel, Kernel) else self.kernel(X, X)
         return DenseOperator(_checked(k, size(X), size(X)))
@@ -281,8 +281,9 @@ def take_samples(X: Any, index: slice | Tensor) -> Any:
 
 def pieces(X: Any, *, bytes_each: int, memory: Memory) -> Iterator[Any]:
     """Consecutive samples, as many at a time as leave room for `bytes_each` in a quarter of the budget."""
-    side = max(1, memory_budget(memory) // (4 * max(1, bytes_each)))
-    return (take_samples(X, span) for span in spans(size(X), side))
+    return (
+        take_samples(X, span) for span in spans(size(X), memory_budget(memory).rows(bytes_each, copies=4))
+    )
 
 
 def _in_full_precision(features: Tensor) -> Tensor:

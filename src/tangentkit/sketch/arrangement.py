@@ -204,4 +204,4 @@ def project(
 
 def buffer_entries(passes: Passes) -> int:
     """Entries that are worked on at a time."""
-    return max(1, min(BUFFER_ENTRIES, passes.budget // (16 * passes.directions.element_size())))
+    return passes.budget.rows(passes.directions.element_size(), copies=16, most=BUFFER_ENTRIES)

@@ -9,13 +9,12 @@ from torch import Tensor, nn
 from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch, batch_size, check_same_structure, copied, take
 from tangentkit.core.errors import (
-    BudgetError,
     InputError,
     NumericalError,
     TangentkitError,
     UnknownNameError,
 )
-from tangentkit.core.memory import format_bytes, free_bytes, memory_budget, parse_bytes
+from tangentkit.core.memory import Budget, free_bytes, memory_budget, parse_bytes
 from tangentkit.core.model.calls import call
 from tangentkit.core.model.functions import Forward, snapshot
 from tangentkit.core.model.hooks import refuse_hooked_parameters
@@ -297,13 +296,12 @@ class SketchedTangentKernel(Kernel):
         function = self.function
         # The halves, and the features that they make.
         needed = 2 * n * self.dim * working_dtype(function.dtype).itemsize
-        if needed > (free := free_bytes(function.device)):
-            raise BudgetError(
-                "features do not fit the memory",
-                expected=f"at most {format_bytes(free)}",
-                got=f"{format_bytes(needed)} for {n} samples",
-                hint="a smaller dim, or fewer samples at a time: features do not depend on the batch",
-            )
+        Budget(free_bytes(function.device)).check(
+            needed,
+            "features are",
+            of=f"{n} samples",
+            hint="a smaller dim, or fewer samples at a time: features do not depend on the batch",
+        )
 
     def _checked(self, x: Batch) -> Batch:
         return accepted(self.function, x)

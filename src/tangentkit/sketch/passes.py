@@ -7,7 +7,7 @@ from torch import Tensor
 
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.errors import BudgetError
-from tangentkit.core.memory import format_bytes
+from tangentkit.core.memory import Budget, format_bytes
 from tangentkit.empirical.passes.generic import generic_gradients
 from tangentkit.empirical.passes.layer_gradients import LayerGradients
 from tangentkit.empirical.trust.profile import Profile
@@ -28,7 +28,7 @@ class Passes:
     profile: Profile
     directions: Tensor
     """(r, c)"""
-    budget: int
+    budget: Budget
     beside: int = 0
     """Bytes for each sample that passes, beside what the model takes: its coordinates."""
 

@@ -16,7 +16,7 @@ import numpy as np
 from tangentkit.core.errors import DataError, InputError
 from tangentkit.core.files.fingerprints import fingerprint
 from tangentkit.core.files.safe import open_file, read_json, write_json, written_whole
-from tangentkit.core.memory import format_bytes, memory_budget
+from tangentkit.core.memory import memory_budget
 
 T = TypeVar("T")
 
@@ -145,9 +145,9 @@ def _read_arrays(path: Path) -> dict[str, np.ndarray]:
     try:
         # The file is opened here since numpy forgets to close a broken one.
         with open_file(path) as file, np.load(file, allow_pickle=False) as stored:
-            needed, budget = sum(entry.file_size for entry in stored.zip.infolist()), memory_budget()
-            if needed > budget:
-                raise ValueError(f"{format_bytes(needed)} of arrays, for which there is no room")
+            memory_budget().check(
+                sum(entry.file_size for entry in stored.zip.infolist()), "its arrays are", hint="more memory"
+            )
             return {name: stored[name] for name in stored.files}
     # Whatever bytes can do to the parsers of zip files and of arrays.
     except Exception as error:

@@ -32,6 +32,7 @@ from tangentkit.core.files.safe import (
     write_whole,
 )
 from tangentkit.core.files.seals import seal, unseal
+from tangentkit.core.progress import Progress, silent
 from tangentkit.studies.environment import Environment, here, peak_bytes
 from tangentkit.studies.records import (
     ARRAYS,
@@ -44,7 +45,7 @@ from tangentkit.studies.records import (
 )
 from tangentkit.studies.registry import find
 from tangentkit.studies.settings import command_line
-from tangentkit.studies.study import Progress, Study, silent
+from tangentkit.studies.study import Study
 from tangentkit.studies.write_up import REPORT, Run, write_report
 
 State = Literal["running", "finished", "interrupted", "failed"]

@@ -9,20 +9,14 @@
 This module is light: a study's own module, and with it torch, is imported by `Study.load`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 if TYPE_CHECKING:
+    from tangentkit.core.progress import Progress
     from tangentkit.report import Claim, Figure, StandIn, Table
-
-Progress = Callable[[str, int, int], None]
-"""progress(stage, done, total): how far a stage is; called often, from the thread that works."""
-
-
-def silent(stage: str, done: int, total: int) -> None:
-    """The progress of library use: nobody is told."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +76,7 @@ class StudyModule(Protocol):
     SCALES: Mapping[str, Any]
     Result: type
 
-    def run(self, config: Any, *, progress: Progress = silent) -> StudyResult:
+    def run(self, config: Any, *, progress: "Progress" = ...) -> StudyResult:
         """The numbers for a config."""
         ...
 

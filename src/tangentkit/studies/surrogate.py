@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tangentkit import reference
 from tangentkit.compute.kernel import Kernel
 from tangentkit.core.errors import InputError
+from tangentkit.core.progress import Progress, silent
 from tangentkit.core.seeds import Key
 from tangentkit.data import load
 from tangentkit.data.dataset import Data
@@ -21,7 +22,7 @@ from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
 from tangentkit.linearized import Training
 from tangentkit.linearized import train as train_network
 from tangentkit.models import lenet
-from tangentkit.studies.study import DataCard, Progress, silent
+from tangentkit.studies.study import DataCard
 from tangentkit.studies.surrogate_result import KERNELS, Examples, Result, Scores
 from tangentkit.studies.threads import torch_threads
 from tangentkit.surrogate.faithfulness import (

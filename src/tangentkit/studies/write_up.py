@@ -8,10 +8,11 @@ from typing import Any
 
 from tangentkit.core.files.safe import write_whole
 from tangentkit.core.memory import format_bytes
+from tangentkit.core.progress import Progress, silent
 from tangentkit.report import Page, Table, image
 from tangentkit.studies.environment import Environment
 from tangentkit.studies.settings import command_line, field_docs, written
-from tangentkit.studies.study import DataCard, Progress, Study, StudyResult, silent
+from tangentkit.studies.study import DataCard, Study, StudyResult
 
 REPORT = "report.html"
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import isqrt
 from numbers import Integral
 from typing import Any
 
@@ -17,7 +16,7 @@ from tangentkit.compute.terms import HasRows, Range, Row
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, NumericalError, briefly
 from tangentkit.core.memory import memory_budget
-from tangentkit.core.progress import Progress, shown
+from tangentkit.core.progress import Progress, counted_off
 from tangentkit.linalg.operator import MAX_SIDE, Operator
 from tangentkit.linalg.spans import spans
 
@@ -84,7 +83,7 @@ def neighbors(
         raise InputError("bad number of neighbors", expected=f"an integer from 1 to {m}", got=repr(k))
     found, side = [], matrix.side
     tiles = -(-n // side) * -(-m // side)
-    with shown(progress, "neighbors", tiles) as advance:
+    with counted_off(progress, "neighbors", tiles) as advance:
         for i, rows in enumerate(spans(n, side)):
             best: tuple[Tensor, Tensor] | None = None
             for j, columns in enumerate(spans(m, side)):
@@ -116,7 +115,7 @@ class _OfKernel:
         self.parts = dict(self.term.parts())
         self.shape = len(sources["x"]), len(sources["y"])
         budget = memory_budget()
-        self.side = max(1, min(MAX_SIDE, isqrt(budget // (2 * TOGETHER * 8))))
+        self.side = budget.side(8, copies=2 * TOGETHER, most=MAX_SIDE)
         self.kept = BoundedCache(budget // 4)
         self.rows: dict[int, tuple[Range, Row]] = {}
 

@@ -10,7 +10,7 @@ from tangentkit.compute.sources import Source
 from tangentkit.compute.store.layout import COLUMNS, GRAM, Form, Tiling
 from tangentkit.compute.store.store import Store
 from tangentkit.core.errors import InputError
-from tangentkit.core.memory import memory_budget
+from tangentkit.core.memory import Budget, memory_budget
 from tangentkit.linalg.operator import MAX_SIDE
 
 SECONDS = 5.0
@@ -51,7 +51,7 @@ def measured_tiling(kernel: Kernel, source: Source, form: Form, sizes: Mapping[s
     return fitting(kernel, tried(kernel, source, most, quick=SECONDS), most, sizes)
 
 
-def largest_tiling(budget: int, form: Form, sizes: Mapping[str, int], *, kept: bool = True) -> Tiling:
+def largest_tiling(budget: Budget, form: Form, sizes: Mapping[str, int], *, kept: bool = True) -> Tiling:
     """The largest tiles: of about `MAX_SIDE` rows, less where memory is short, and all alike.
 
     Args:
@@ -61,7 +61,7 @@ def largest_tiling(budget: int, form: Form, sizes: Mapping[str, int], *, kept: b
         kept: whether parts are; otherwise those of a few ranges are to fit the cache.
     """
     # Producing, checking and writing a tile take a few times its bytes; so do the parts of its two sides.
-    rows = min(MAX_SIDE, math.isqrt(budget // (16 * form.dtype.itemsize)))
+    rows = budget.side(form.dtype.itemsize, copies=16, most=MAX_SIDE)
     piece = _piece_within(budget, form) // (1 if kept else COLUMNS + 1)
     n, most = max(sizes.values()), max(1, min(rows // form.outputs, piece))
     side = math.ceil(n / math.ceil(n / most))

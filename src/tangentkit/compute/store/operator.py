@@ -11,7 +11,7 @@ from tangentkit.compute.store.store import Store, open_store
 from tangentkit.compute.store.tiles import Index
 from tangentkit.core.errors import DataError
 from tangentkit.core.files.safe import as_path
-from tangentkit.core.progress import Progress, shown
+from tangentkit.core.progress import Progress, counted_off
 from tangentkit.linalg.operator import Memory, Operator
 from tangentkit.linalg.spans import spans
 
@@ -69,7 +69,7 @@ class StoredOperator(Operator):
         """
         self.store.check_descriptions()
         places = [(name, index) for name in self.store.arrays for index in self.store.indices(name)]
-        with shown(progress, "verify", len(places)) as advance:
+        with counted_off(progress, "verify", len(places)) as advance:
             for name, index in places:
                 self.store.get(name, index)
                 advance()

@@ -11,8 +11,8 @@ from torch.nn.utils import parametrize
 
 from tangentkit.compute.identity import Plain, identify
 from tangentkit.core.batches import Batch, batch_size, copied, describe, take, tensors
-from tangentkit.core.errors import BudgetError, ModelError, NumericalError, UnknownNameError
-from tangentkit.core.memory import format_bytes, memory_budget
+from tangentkit.core.errors import ModelError, NumericalError, UnknownNameError
+from tangentkit.core.memory import memory_budget
 from tangentkit.core.model.functions import Forward, ModelFunction, snapshot
 from tangentkit.core.model.refusals import accepted
 from tangentkit.empirical.reading.independence import (
@@ -132,14 +132,8 @@ class Activations:
         """
         each = TOGETHER * survey.bytes_each
         budget = memory_budget(self.memory, device=self.function.device)
-        if each > budget:
-            raise BudgetError(
-                "the activations of one sample do not fit the memory budget",
-                expected=f"at least {format_bytes(each)}",
-                got=format_bytes(budget),
-                hint="memory=..., or fewer layers",
-            )
-        return budget // each
+        budget.check(each, "the activations of one sample are", hint="memory=..., or fewer layers")
+        return budget.rows(survey.bytes_each, copies=TOGETHER)
 
     def called(self, x: Batch) -> list[str]:
         """The modules that the model calls, in the order of their first calls."""

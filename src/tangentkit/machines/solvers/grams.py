@@ -13,8 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentkit.core.errors import BudgetError
-from tangentkit.core.memory import format_bytes, memory_budget
+from tangentkit.core.memory import memory_budget
 from tangentkit.linalg import FactorOperator
 from tangentkit.linalg.operator import Memory
 from tangentkit.linalg.precision import in_working_precision
@@ -250,12 +249,10 @@ def _times(K: Float[Tensor, "m m"], V: Float[Tensor, "m q"]) -> Float[Tensor, "m
 
 
 def _check_budget(numbers: int, like: Tensor, memory: Memory) -> None:
-    needed, budget = numbers * like.element_size(), memory_budget(memory, device=like.device)
-    if needed > budget:
-        raise BudgetError(
-            "the matrices of a Newton step are beyond the memory budget",
-            expected=f"at most {format_bytes(budget)}",
-            got=f"{format_bytes(needed)} for {len(like)} samples",
-            hint='memory=..., KernelGLM with solver="lbfgs", which needs the kernel matrix alone, or a kernel with '
-            "few features, such as SketchedTangentKernel",
-        )
+    memory_budget(memory, device=like.device).check(
+        numbers * like.element_size(),
+        "the matrices of a Newton step are",
+        of=f"{len(like)} samples",
+        hint='memory=..., KernelGLM with solver="lbfgs", which needs the kernel matrix alone, or a kernel with few '
+        "features, such as SketchedTangentKernel",
+    )

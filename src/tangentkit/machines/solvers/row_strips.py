@@ -40,7 +40,7 @@ class Strips:
     def within(self, memory: Memory) -> "Strips":
         """The same, held in memory if half of the budget takes it: then every strip is made once."""
         size = self.kind.element_size() * self.shape[0] * self.shape[1]
-        if self.held is not None or size > memory_budget(memory, device=self.kind.device) // 2:
+        if self.held is not None or not memory_budget(memory, device=self.kind.device).holds(size, copies=2):
             return self
         held = self.kind.new_empty(self.shape)
         for rows, strip in self:
@@ -108,7 +108,7 @@ def kernel_strips(source: Source, X: Any, landmarks: Int[Tensor, " m"], *, memor
             return _finite(source.cross(take_samples(X, rows), centers))
 
     # Twice a strip, since a kernel function makes more than its result.
-    side = max(1, min(MOST_ROWS, memory_budget(memory, device=kind.device) // (4 * 2 * 8 * wide)))
+    side = memory_budget(memory, device=kind.device).rows(8 * wide, copies=4 * 2, most=MOST_ROWS)
     return Strips((n, m), side, kind, make)
 
 

@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.errors import InputError, UnknownNameError
-from tangentkit.core.memory import format_bytes, memory_budget
+from tangentkit.core.memory import Budget, format_bytes, memory_budget
 from tangentkit.core.seeds import Key
 from tangentkit.linalg import (
     CG,
@@ -93,7 +93,7 @@ class System:
         K, roots = self.gram, self.roots(self.gram)
         return K if roots is None else WeightedOperator(K, roots)
 
-    def budget(self) -> int:
+    def budget(self) -> Budget:
         """The bytes that matrices may take."""
         return memory_budget(self.memory, device=self.Y.device)
 
@@ -205,7 +205,7 @@ def _automatically(system: System) -> Solved:
     K, ridge = system.weighted_gram(), system.ridge
     Y = system.targets(K)
     size = format_bytes(K.nbytes)
-    if 3 * K.nbytes > system.budget():
+    if not system.budget().holds(K.nbytes, copies=3):
         reason = f"three matrices of {size} are beyond the budget of {format_bytes(system.budget())}"
         return Solved("cg", reason, fit_iteratively(K, Y, ridge=ridge, method=_method(system, "cg")))
     fit = attempt_cholesky(K, Y, ridge=ridge, method=Cholesky(max_jitter=0.0, memory=K.nbytes))
@@ -228,7 +228,7 @@ def _automatically(system: System) -> Solved:
 
 def _on_features(system: System, Phi: Float[Tensor, "n d"]) -> Solved | None:
     n, d = Phi.shape
-    flops, fits = n * d * min(n, d), 3 * n * d * torch.float64.itemsize <= system.budget()
+    flops, fits = n * d * min(n, d), system.budget().holds(n * d * torch.float64.itemsize, copies=3)
     covered = covers_rounding(system.ridge, Phi, torch.float64)
     if fits and (flops <= FEW_FLOPS or (flops <= MOST_FLOPS and not covered)):
         reason = f"the kernel has {d} features: least squares on them squares no condition number"
