@@ -209,7 +209,7 @@ def test_cholesky_names_the_smallest_eigenvalue_and_a_ridge_that_would_do(method
     with pytest.raises(NumericalError, match="not positive definite") as caught:
         solve(K, y, ridge=ridge, method=method)
     assert caught.value.got is not None
-    assert float(re.match(r"[-\d.e]+", str(caught.value.got))[0]) == pytest.approx(-1.25 + ridge, rel=1e-2)  # type: ignore[index]
+    assert float(re.match(r"[-\d.e]+", str(caught.value.got))[0]) == pytest.approx(-1.25, rel=1e-2)  # type: ignore[index]
     enough = float(re.search(r"ridge=([\d.e+-]+)", str(caught.value.hint))[1])  # type: ignore[index]
     solution = solve(K, y, ridge=enough, method=method)
     assert solution.converged
@@ -274,7 +274,7 @@ def test_labels_may_be_an_array():
 
 @pytest.mark.parametrize("method", [Cholesky(memory=8), Eigen(memory=8)], ids=["cholesky", "eigen"])
 def test_direct_methods_keep_to_their_budget(method):
-    with pytest.raises(BudgetError, match="72 bytes"):
+    with pytest.raises(BudgetError, match="got 72 B"):
         solve(Lazy(torch.eye(3, dtype=torch.float64)), torch.ones(3, dtype=torch.float64), method=method)
 
 

@@ -1,15 +1,14 @@
 """Cholesky: the direct solver of positive definite systems."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentkit.core.errors import NumericalError
 from tangentkit.linalg.checks import check_finite, rounding
+from tangentkit.linalg.factor import Factor, factorize
 from tangentkit.linalg.operator import Memory, Operator
+from tangentkit.linalg.positivity import not_positive
 from tangentkit.linalg.solution import Method, Solution, relative_residuals
 
 
@@ -36,31 +35,14 @@ class Cholesky(Method):
         shifted = K.shift(ridge) if ridge else K
         matrix = shifted.dense(self.memory)
         check_finite(matrix, "kernel matrix")
-        found = self.factor(matrix)
+        found = self.factorize(matrix)
         if found is None:
-            raise _not_positive(matrix, ridge)
-        factor, jitter = found
-        return _solution(shifted, Y, torch.cholesky_solve(Y, factor), jitter)
+            raise not_positive(K.dense(K.nbytes), ridge=ridge, hint="method=Eigen() for the pseudo-inverse")
+        return _solution(shifted, Y, found.solve(Y), found.jitter)
 
-    def factor(self, matrix: Float[Tensor, "n n"]) -> tuple[Float[Tensor, "n n"], float] | None:
-        """L and the jitter that made the matrix positive definite, or None where none that is allowed did."""
-        scale = float(matrix.diagonal().mean())
-        for relative in self._jitters(matrix.dtype):
-            jitter = relative * scale
-            factor, failed = torch.linalg.cholesky_ex(_add_to_diagonal(matrix, jitter) if jitter else matrix)
-            if not failed:
-                return factor, jitter
-        return None
-
-    def _jitters(self, dtype: torch.dtype) -> Iterator[float]:
-        largest = rounding(dtype) if self.max_jitter is None else self.max_jitter
-        yield 0.0
-        jitter = 10 * torch.finfo(dtype).eps
-        while jitter < largest:
-            yield jitter
-            jitter *= 10
-        if largest > 0:
-            yield largest
+    def factorize(self, matrix: Float[Tensor, "n n"]) -> Factor | None:
+        """The factor, or None where no jitter that is allowed makes the matrix positive definite."""
+        return factorize(matrix, most=rounding(matrix.dtype) if self.max_jitter is None else self.max_jitter)
 
 
 def _solution(K: Operator, Y: Tensor, X: Tensor, jitter: float) -> Solution:
@@ -75,21 +57,3 @@ def _solution(K: Operator, Y: Tensor, X: Tensor, jitter: float) -> Solution:
             "try a ridge, float64, or method=Eigen()"
         )
     return Solution(X, converged, residual, 0, message, {"jitter": jitter, "residuals": residuals})
-
-
-def _not_positive(matrix: Tensor, ridge: float) -> NumericalError:
-    values = torch.linalg.eigvalsh(matrix)
-    smallest, size = float(values[0]), float(values.abs().max())
-    enough = ridge + 2 * max(-smallest, 0.0) + 10 * len(values) * torch.finfo(matrix.dtype).eps * size
-    return NumericalError(
-        "the kernel matrix is not positive definite",
-        expected="a smallest eigenvalue above 0",
-        got=f"{smallest:.3g}" + (f" with ridge={ridge:.3g}" if ridge else "") + f" (largest {size:.3g})",
-        hint=f"ridge={enough:.3g}, or method=Eigen() for the pseudo-inverse",
-    )
-
-
-def _add_to_diagonal(matrix: Tensor, number: float) -> Tensor:
-    out = matrix.clone()
-    out.diagonal().add_(number)
-    return out

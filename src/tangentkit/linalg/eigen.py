@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.linalg.checks import check_finite
+from tangentkit.linalg.decomposition import decompose
 from tangentkit.linalg.operator import Memory, Operator
 from tangentkit.linalg.solution import Method, Solution, relative_residuals
 
@@ -29,16 +29,11 @@ class Eigen(Method):
         shifted = K.shift(ridge) if ridge else K
         matrix = shifted.dense(self.memory)
         check_finite(matrix, "kernel matrix")
-        values, vectors = torch.linalg.eigh(matrix)
-        n = len(values)
-        rtol = n * torch.finfo(K.dtype).eps if self.rtol is None else self.rtol
-        cutoff = rtol * float(values.abs().max())
-        kept = values.abs() > cutoff
-        V, lam = vectors[:, kept], values[kept]
-        X = V @ ((V.T @ Y) / lam[:, None])
+        parts, n = decompose(matrix, cutoff=self.rtol), len(matrix)
+        X = parts.dual(Y, ridge=0.0)
 
         residuals = relative_residuals(shifted, X, Y)
-        rank, residual = int(kept.sum()), float(residuals.max())
+        rank, cutoff, residual = len(parts.values), parts.zero, float(residuals.max())
         message = f"solved on {rank} of {n} eigenvectors"
         if rank < n:
             message += (

@@ -10,11 +10,11 @@ from torch import Tensor
 from tangentkit.core.errors import InputError
 from tangentkit.linalg.checks import rounding
 from tangentkit.linalg.operator import Memory
+from tangentkit.linalg.positivity import check_positive
 from tangentkit.machines.estimators.classifier import KernelClassifier, one_hot
 from tangentkit.machines.estimators.machine import check_number
 from tangentkit.machines.solvers.grams import Gram, HeldGram
 from tangentkit.machines.solvers.newton import Goal, Likelihood, minimize
-from tangentkit.machines.solvers.positivity import check_positive
 
 
 class KernelLogistic(KernelClassifier):

@@ -15,7 +15,9 @@ from torch.linalg import solve_triangular
 
 from tangentkit.core.errors import NumericalError
 from tangentkit.linalg import Operator
+from tangentkit.linalg.factor import Factor, factorize
 from tangentkit.linalg.operator import Memory
+from tangentkit.linalg.positivity import not_positive
 from tangentkit.machines.solvers.normal_equations import normal_equations, products_of_columns
 from tangentkit.machines.solvers.row_strips import Strips
 
@@ -49,7 +51,7 @@ class FalkonOperator(Operator):
         n, m = strips.shape
         inner = products_of_columns((T if weights is None else T * weights[landmarks].sqrt()).T)
         inner.mul_(n / m).diagonal().add_(ridge)
-        self.A = torch.linalg.cholesky(inner).T
+        self.A = _factor(inner, ridge).L.T
         del inner  # before C takes its room
         self.strips, self.root, self.weights, self.ridge = strips.within(memory), T, weights, ridge
 
@@ -90,8 +92,19 @@ def solve_directly(
     whitened = ((rows, solve_triangular(T, strip.to(T), upper=True, left=False)) for rows, strip in strips)
     inner, right = normal_equations(whitened, Y, weights)
     inner.diagonal().add_(ridge)
-    factor = torch.linalg.cholesky(inner.to(T))
-    return solve_triangular(T, torch.cholesky_solve(right.to(T), factor), upper=True)
+    return solve_triangular(T, _factor(inner.to(T), ridge).solve(right.to(T)), upper=True)
+
+
+def _factor(inner: Float[Tensor, "m m"], ridge: float) -> Factor:
+    """Of a matrix that a ridge has made positive.
+
+    Raises:
+        NumericalError: the ridge is below rounding.
+    """
+    factor = factorize(inner)
+    if factor is None:
+        raise not_positive(inner, ridge=None, hint=f"a ridge above {ridge:.3g}, which is below rounding")
+    return factor
 
 
 def upper_root(M: Float[Tensor, "m m"], *, jitter: float) -> Float[Tensor, "m m"]:
@@ -100,14 +113,10 @@ def upper_root(M: Float[Tensor, "m m"], *, jitter: float) -> Float[Tensor, "m m"
     Raises:
         NumericalError: M is not positive semi-definite, with its smallest eigenvalue.
     """
+    factor = factorize(M, least=jitter, most=MOST_JITTER)
+    if factor is not None:
+        return factor.L.T
     scale = float(M.diagonal().mean())
-    while jitter <= MOST_JITTER:
-        shifted = M.clone()
-        shifted.diagonal().add_(jitter * scale)
-        factor, failed = torch.linalg.cholesky_ex(shifted, upper=True)
-        if not failed:
-            return factor
-        jitter *= 10
     smallest = float(torch.linalg.eigvalsh(M)[0])
     raise NumericalError(
         "the kernel is not positive definite on the landmarks",

@@ -14,22 +14,23 @@ from torch import Tensor
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.linalg import Cholesky, Eigen, Operator
 from tangentkit.linalg.checks import rounding
-from tangentkit.linalg.operator import Memory, TransformedOperator
-from tangentkit.linalg.precision import in_working_precision
-from tangentkit.linalg.solution import Method, relative_residuals
-from tangentkit.machines.solvers.decomposition import (
+from tangentkit.linalg.decomposition import (
     Decomposition,
     decompose,
     decompose_features,
     largest_ratio,
 )
+from tangentkit.linalg.factor import Factor, factorize
+from tangentkit.linalg.operator import Memory, TransformedOperator
+from tangentkit.linalg.positivity import judged_by_products, not_positive
+from tangentkit.linalg.precision import in_working_precision
+from tangentkit.linalg.solution import Method, relative_residuals
 from tangentkit.machines.solvers.normal_equations import (
     covers_rounding,
     in_strips,
     normal_equations,
     residual,
 )
-from tangentkit.machines.solvers.positivity import judged_by_products, not_positive
 
 CORRECTIONS = 10
 """Of normal equations that were summed in float32 under a ridge that covers it, at most: two or three do, mostly."""
@@ -73,17 +74,16 @@ class Fit(ABC):
 class CholeskyFit(Fit):
     """K̂ + ridge I = L Lᵀ."""
 
-    factor: Float[Tensor, "n n"]
-    """L."""
+    factor: Factor
 
     def halves(self, k: Float[Tensor, "n m"]) -> tuple[Tensor, Tensor]:
         """L⁻¹ k̂, twice."""
-        half = torch.linalg.solve_triangular(self.factor, k, upper=False)
+        half = self.factor.whiten(k)
         return half, half
 
     def leave_one_out(self, Y: Float[Tensor, "nc q"], *, blocks: int) -> Float[Tensor, "nc q"]:  # noqa: ARG002
         """α̂_i / (K̂ + ridge I)⁻¹_ii."""
-        inverse = torch.cholesky_inverse(self.factor)
+        inverse = self.factor.inverse()
         n = len(inverse) // blocks
         M = inverse.view(n, blocks, n, blocks).diagonal(dim1=0, dim2=2).permute(2, 0, 1)
         return torch.linalg.solve(M, self.coefficients.unflatten(0, (n, blocks))).flatten(0, 1)
@@ -139,13 +139,13 @@ class FeaturesFit(DecomposedFit):
 class NormalFit(Fit):
     """Φ̂ᵀ Φ̂ + ridge I = L Lᵀ, summed over blocks of samples: for more samples than fit twice."""
 
-    factor: Float[Tensor, "d d"]
+    factor: Factor
 
     is_primal = True
 
     def halves(self, k: Float[Tensor, "d m"]) -> tuple[Tensor, Tensor]:
         """φ and φ - ridge (L Lᵀ)⁻¹ φ."""
-        return k, k - self.ridge * torch.cholesky_solve(k.to(self.factor), self.factor).to(k)
+        return k, k - self.ridge * self.factor.solve(k.to(self.factor.L)).to(k)
 
 
 @dataclass(frozen=True)
@@ -240,11 +240,10 @@ def attempt_cholesky(
 ) -> CholeskyFit | None:
     """By Cholesky, or None where K + ridge I is not positive definite to working precision."""
     shifted = K.shift(ridge) if ridge else K
-    found = method.factor(shifted.dense(method.memory))
-    if found is None:
+    factor = method.factorize(shifted.dense(method.memory))
+    if factor is None:
         return None
-    factor, jitter = found
-    alpha = torch.cholesky_solve(Y, factor)
+    alpha, jitter = factor.solve(Y), factor.jitter
     residual = float(relative_residuals(shifted, alpha, Y).max())
     # The method is stable: a residual that can be seen tells of the matrix. A NaN is no convergence.
     converged = residual <= rounding(Y.dtype) ** 0.5
@@ -293,20 +292,20 @@ def fit_normal(
     is_rough = Phi.dtype != double and covers_rounding(ridge, Phi, Phi.dtype)
     A, B = normal_equations(in_strips(Phi, dtype=Phi.dtype if is_rough else double), Y, weights)
     A.diagonal().add_(ridge)  # in place: it may be large
-    factor, failed = torch.linalg.cholesky_ex(A)
-    if failed:
+    factor = factorize(A)
+    if factor is None:
         A.diagonal().sub_(ridge)
         raise not_positive(A, ridge=ridge, hint='solver="features" for the pseudo-inverse')
     del A
-    gamma = torch.cholesky_solve(B, factor)
+    gamma = factor.solve(B)
     for _ in range(CORRECTIONS if is_rough else 0):
-        change = torch.cholesky_solve(residual(Phi, Y, gamma, ridge=ridge, weights=weights)[0], factor)
+        change = factor.solve(residual(Phi, Y, gamma, ridge=ridge, weights=weights)[0])
         gamma += change
         if largest_ratio(change, gamma) <= torch.finfo(Phi.dtype).eps:
             break
     gamma = gamma.to(Phi)
     # What is judged is what is kept, against the equations themselves and not their factor.
-    left, squares = residual(Phi, Y, gamma.to(factor), ridge=ridge, weights=weights)
+    left, squares = residual(Phi, Y, gamma.to(factor.L), ridge=ridge, weights=weights)
     error, misfit = largest_ratio(left, B), _share(squares, Y, weights)
     converged = error <= rounding(Phi.dtype)
     trouble = "" if converged else "; they are too ill conditioned; try a larger ridge, or solver='features'"

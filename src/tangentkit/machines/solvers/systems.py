@@ -23,6 +23,7 @@ from tangentkit.linalg import (
 )
 from tangentkit.linalg.checks import below_zero
 from tangentkit.linalg.operator import Memory
+from tangentkit.linalg.positivity import not_positive
 from tangentkit.linalg.solution import Method
 from tangentkit.machines.kernel_sources import Source
 from tangentkit.machines.solvers.fits import (
@@ -36,7 +37,6 @@ from tangentkit.machines.solvers.fits import (
     fit_normal,
 )
 from tangentkit.machines.solvers.normal_equations import covers_rounding
-from tangentkit.machines.solvers.positivity import not_positive
 
 NAMES = ("auto", "cholesky", "eigh", "cg", "features", "normal")
 FEW_FLOPS, MOST_FLOPS = 1e9, 5e10

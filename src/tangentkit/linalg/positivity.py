@@ -5,8 +5,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.errors import NumericalError
-from tangentkit.linalg import Operator, spectrum
 from tangentkit.linalg.checks import MOST_NOISE, rounding
+from tangentkit.linalg.factor import factorize
+from tangentkit.linalg.operator import Operator
+from tangentkit.linalg.spectrum import spectrum
 
 
 def check_positive(H: Float[Tensor, "n n"], *, hint: str) -> None:
@@ -16,8 +18,7 @@ def check_positive(H: Float[Tensor, "n n"], *, hint: str) -> None:
         NumericalError: with the smallest eigenvalue and what would do on the diagonal.
     """
     # Of a matrix that is positive but for rounding this factorization cannot fail.
-    _, failed = torch.linalg.cholesky_ex(H.diagonal_scatter(H.diagonal() + MOST_NOISE * H.norm()))
-    if failed and H.any():
+    if H.any() and factorize(H.diagonal_scatter(H.diagonal() + MOST_NOISE * H.norm())) is None:
         raise not_positive(H, ridge=None, hint=hint)
 
 
