@@ -9,12 +9,16 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
+RULE = ROOT / "docs" / "how-to" / "layer-rule.md"
 PAGES = [
     ROOT / "README.md",
+    ROOT / "docs" / "index.md",
     ROOT / "docs" / "all-of-tangentkit.md",
-    ROOT / "docs" / "how-to" / "layer-rule.md",
+    RULE,
     ROOT / "docs" / "how-to" / "exact-sketch-or-conjugate.md",
     ROOT / "docs" / "how-to" / "cluster.md",
+    ROOT / "docs" / "how-to" / "scikit-learn.md",
+    ROOT / "docs" / "how-to" / "hugging-face.md",
 ]
 
 
@@ -33,6 +37,8 @@ def test_python_of_pages_runs(path, capsys, monkeypatch, tmp_path):
     assert blocks
     if any("engines.Dask" in block for block in blocks):
         pytest.importorskip("distributed", reason="Dask is not installed: pip install 'tangentkit[cluster]'")
+    if any("from transformers" in block for block in blocks):
+        pytest.importorskip("transformers", reason="transformers is not installed: pip install 'tangentkit[hf]'")
     namespace: dict = {"__name__": "__main__"}
     for block in blocks:
         exec(compile(block, str(path), "exec"), namespace)
@@ -44,7 +50,7 @@ def test_the_how_to_makes_its_parameter_fast():
     import tangentkit as tk
     from tangentkit.empirical.rules import base
 
-    blocks = re.findall(r"```python\n(.*?)```", PAGES[2].read_text(), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", RULE.read_text(), re.DOTALL)
     base.RULES.pop("ScaleBackward", None)
     namespace: dict = {}
     exec(blocks[0], namespace)
