@@ -3,8 +3,10 @@
 import re
 
 from docutils import nodes
+from docutils.utils.math import MathError
 from docutils.utils.math.latex2mathml import tex2mathml
 from sphinx.application import Sphinx
+from sphinx.util import logging
 from sphinx.writers.html5 import HTML5Translator
 
 from tangentkit import __version__
@@ -46,14 +48,21 @@ def setup(app: Sphinx) -> None:
 
 
 def _inline(translator: HTML5Translator, node: nodes.math) -> None:
-    translator.body.append(tex2mathml(node.astext()))
+    translator.body.append(_mathml(node))
     raise nodes.SkipNode
 
 
 def _displayed(translator: HTML5Translator, node: nodes.math_block) -> None:
-    formula = tex2mathml(node.astext(), as_block=True)
-    translator.body.append(f'<div class="formula">{formula}</div>\n')
+    translator.body.append(f'<div class="formula">{_mathml(node, as_block=True)}</div>\n')
     raise nodes.SkipNode
+
+
+def _mathml(node: nodes.Node, **options: bool) -> str:
+    try:
+        return tex2mathml(node.astext(), **options)
+    except MathError as error:
+        logging.getLogger(__name__).warning("%s", error, location=node)
+        return ""
 
 
 def _as_written(app, what, name, obj, options, lines: list[str]) -> None:  # noqa: ARG001 (Sphinx calls it so)
