@@ -4,6 +4,7 @@ import re
 import runpy
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -38,7 +39,9 @@ def test_python_of_pages_runs(path, capsys, monkeypatch, tmp_path):
     if any("engines.Dask" in block for block in blocks):
         pytest.importorskip("distributed", reason="Dask is not installed: pip install 'tangentkit[cluster]'")
     if any("from transformers" in block for block in blocks):
-        pytest.importorskip("transformers", reason="transformers is not installed: pip install 'tangentkit[hf]'")
+        pytest.importorskip(
+            "transformers", reason="transformers is not installed: pip install 'tangentkit[hf]'"
+        )
     namespace: dict = {"__name__": "__main__"}
     for block in blocks:
         exec(compile(block, str(path), "exec"), namespace)
@@ -67,3 +70,24 @@ def test_the_how_to_makes_its_parameter_fast():
 
 def test_the_readme_is_short():
     assert len((ROOT / "README.md").read_text().splitlines()) <= 100
+
+
+@pytest.mark.parametrize(
+    "page", ["docs/design.md", "docs/glossary.md", "docs/how-to/layer-rule.md", "CONTRIBUTING.md"]
+)
+def test_files_that_pages_name_exist(page):
+    named = set(re.findall(r"[\w/]+\.(?:py|html)\b", (ROOT / page).read_text()))
+    assert named
+    places = [ROOT, ROOT / "src", ROOT / "src" / "tangentkit"]
+    assert not {name for name in named if not any((place / name).is_file() for place in places)}
+
+
+def test_the_api_pages_list_every_public_name():
+    import tangentkit as tk
+
+    pages = "".join(path.read_text() for path in (ROOT / "docs" / "api").glob("*.md"))
+    listed = set(re.findall(r"^\s+tangentkit\.([\w.]+)$", pages, re.MULTILINE))
+    described = set(re.findall(r"^\.\. auto\w+:: tangentkit\.([\w.]+)$", pages, re.MULTILINE))
+    packages = {name for name in dir(tk) if isinstance(getattr(tk, name), ModuleType)}
+    assert set(dir(tk)) - packages - {"__version__"} <= described
+    assert listed == described

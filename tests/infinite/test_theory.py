@@ -55,7 +55,10 @@ def mean_over_plane(function, xx: float = XX, xy: float = XY, yy: float = YY) ->
 
 PLACES = [
     infinite,
-    *(importlib.import_module(f"tangentkit.infinite.{name}") for name in ("duals.closed_forms", "propagate.network")),
+    *(
+        importlib.import_module(f"tangentkit.infinite.{name}")
+        for name in ("duals.closed_forms", "propagate.network")
+    ),
 ]
 
 
