@@ -23,6 +23,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_design",
 ]
+highlight_language = "none"  # trees and formulas are no Python
 html_theme = "furo"
 html_title = "tangentkit"
 html_static_path = ["_static"]
