@@ -82,6 +82,15 @@ def test_files_that_pages_name_exist(page):
     assert not {name for name in named if not any((place / name).is_file() for place in places)}
 
 
+def test_the_design_draws_the_tree_of_packages():
+    drawn = (ROOT / "docs" / "design.md").read_text().split("```")[1]
+    _, *parts = re.split(r"^(\w+)/", drawn, flags=re.MULTILINE)
+    below = dict(zip(parts[::2], parts[1::2], strict=True))
+    found = {name: set(re.findall(r"^   (\w+)/", text, re.MULTILINE)) for name, text in below.items()}
+    source = ROOT / "src" / "tangentkit"
+    assert found == {name: {f.parent.name for f in (source / name).glob("*/__init__.py")} for name in found}
+
+
 def test_the_api_pages_list_every_public_name():
     import tangentkit as tk
 
