@@ -40,8 +40,8 @@ def section(record: dict) -> str:
         f"{_reached(many >= 2)}.",
         "",
         TRANSFORMER,
-        "| model | dim | told / true error, seeds within 1.5 (auto) | (calibrated) | exact coordinates | calibration "
-        "| features |",
+        "| model | dim | estimated / true error, seeds within 1.5 (auto) | (calibrated) | exact coordinates "
+        "| calibration | features |",
         "|---|---|---|---|---|---|---|",
     ]
     for row in record["errors"]:
@@ -78,7 +78,7 @@ def _times(record: dict) -> list[str]:
             lines.append(f"| {ours[1]}, {ours[2]} | {_cell(mine)} | | {other[0]}: {_cell(theirs)} | |")
             continue
         working = max(0, mine["peak"] - mine["before"] - mine["result"])
-        kept = f"{working / 1e9:.2f} GB → budget {'kept' if working <= MEMORY else 'NOT kept'}"
+        kept = f"{working / 1e9:.2f} GB → {'within' if working <= MEMORY else 'NOT within'} the budget"
         if other[0] == "dense":
             ratio = theirs["cpu"] / mine["cpu"]
             words = f"{ratio:.0f}x less → goal {goal}x {_reached(ratio >= goal)}"

@@ -1,4 +1,4 @@
-"""Physics-informed networks: which part of the loss learns first, told before training by one kernel.
+"""Physics-informed networks: which part of the loss learns first, predicted from one kernel.
 
 A network u(x) is to solve u'' = f with u = 0 at both ends. Its loss has two terms, the residual u'' - f at inner
 points and the value u at the ends, and both are trained at once. How fast each error falls is in the tangent kernel

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 import tangentkit as tk
-from tangentkit.machines.dynamics.descents import GradientDescent, HeavyBall
-from tangentkit.machines.dynamics.dynamics import Dynamics, max_learning_rate
+from tangentkit import Dynamics, GradientDescent, HeavyBall, max_learning_rate
 
 # Shirts against trousers: small images of norm 1, targets +1 and -1, half for training and half for testing.
 data = tk.data.load("fashion-mini", "train", classes=[0, 1], limit=128)

@@ -53,15 +53,21 @@ def mean_over_plane(function, xx: float = XX, xy: float = XY, yy: float = YY) ->
 # names -------------------------------------------------------------------------------------------------------
 
 
+PLACES = [
+    infinite,
+    *(
+        importlib.import_module(f"tangentkit.infinite.{name}")
+        for name in ("duals.closed_forms", "propagate.network")
+    ),
+]
+
+
 def named(token: str) -> object:
+    """What a name stands for: from `tk`, a public name or one of a table's, or a path below tangentkit.infinite."""
+    if token == "tangentkit.infinite":
+        return infinite
     first, *rest = token.split(".")
-    if first == "tangentkit":
-        return importlib.import_module(token)
-    try:
-        found = tk if first == "tk" else importlib.import_module(f"tangentkit.infinite.{first}")
-    except ModuleNotFoundError:
-        places = (infinite, importlib.import_module("tangentkit.infinite.duals.closed_forms"))
-        found = next(getattr(place, first) for place in places if hasattr(place, first))
+    found = tk if first == "tk" else next(getattr(place, first) for place in PLACES if hasattr(place, first))
     for part in rest:
         found = getattr(found, part)
     return found

@@ -74,7 +74,7 @@ def gram(
         repair: whether damaged tiles are computed again; without it they are an error.
 
     Returns:
-        An operator: `G @ v`, `G[a:b, c:d]`, `G.diagonal()`, `G.dense()`, and all that takes operators.
+        An operator, which can be multiplied, sliced, solved and decomposed, and made dense.
 
     Raises:
         BudgetError: in memory it would not fit; with the bytes.

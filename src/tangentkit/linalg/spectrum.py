@@ -47,7 +47,7 @@ class Spectrum:
     """
 
     values: Float[Tensor, " r"]
-    """Descending: the eigenvalues of K, or their square roots, the singular values of J."""
+    """The eigenvalues of K, or their square roots, the singular values of J, in descending order."""
     vectors: Float[Tensor, "n r"]
     """The orthonormal eigenvectors of K, as columns; their signs are arbitrary."""
     trace: float
@@ -55,7 +55,7 @@ class Spectrum:
     of: Literal["kernel", "jacobian"] = "kernel"
     """Whether `values` are of the kernel or of its Jacobian."""
     noise: float = 0.0
-    """What rounding may put into an eigenvalue of K: those up to this cannot be told from zero."""
+    """The rounding error of an eigenvalue of K. Eigenvalues up to this size may as well be zero."""
 
     def __repr__(self) -> str:
         n, r = self.vectors.shape
