@@ -103,44 +103,10 @@ def gather(passing: Iterable[Passing], n: int, costs: Costs, *, full: bool, bloc
         full: whether output directions are kept apart.
         blocks: sizes of temporary blocks.
     """
-    recordings, written, outgoing = [], _Rows(n), _Rows(n)
-    merging = {layer: found for layer, found in costs.items() if layer.merges and not full}
-    apart = {layer: found for layer, found in costs.items() if layer not in merging}
-    stacks, r, start = None, 0, 0
-
-    def keep(side: LayerGradients, chosen: Costs, stacks: _Rows, k: int, r: int) -> None:
-        for layer, (size, cost) in chosen.items():
-            if is_written(layer, size, cost) and isinstance(layer, MatrixLayer):
-                _keep(side.outgoing(layer), stacks, layer, slice(0, side.n), k, r, "as it comes")
-            elif is_written(layer, size, cost):
-                written.put(layer.weight, samples, k, r, side.written(layer))
-            else:
-                for part in layer.parts:
-                    _keep(side.outgoing(part), outgoing, part, samples, k, r, _order(cost, full))
-            if layer.bias is not None and cost.route == "gradient" and not size.compact:
-                written.put(layer.bias, samples, k, r, side.vectors(layer.bias_uses))
-
+    gathering = _Gathering(n, costs, full, blocks)
     for some in passing:
-        recording, r = some.recording, len(some.group)
-        samples = slice(start, start + recording.n)
-        if stacks is None or r == 1 or recording.n > stacks.n:  # a single direction may be kept as it came
-            stacks = _Rows(recording.n)
-        merged, alone = Merged(), _Rows(recording.n)
-        for k, side in enumerate(some.sides(costs)):
-            keep(side, apart, stacks, k, r)
-            merged.add(side, merging)
-        keep(merged.side(recording), merging, alone, 0, 1)
-        for layer, g in (*stacks.tensors.items(), *alone.tensors.items()):
-            size, directions = costs[layer][0], g.shape[2]
-            weight = written.slot(layer.weight, samples, (directions, size.h, size.q, size.p), g)
-            shape = (directions, size.h, size.q)
-            bias = None if layer.bias is None else written.slot(layer.bias, samples, shape, g)
-            _write(recording, layer, g, weight, bias, blocks)
-        for name, values in some.generic.items():
-            written.slot(name, samples, values.shape[1:], values).copy_(values)
-        recordings.append(recording)
-        start = samples.stop
-    return Gathered(recordings, r, {k: v.flatten(2) for k, v in written.tensors.items()}, outgoing.tensors)
+        gathering.add(some)
+    return gathering.gathered()
 
 
 class _Rows:
@@ -162,6 +128,73 @@ class _Rows:
             self.tensors[name] = values
         else:
             self.slot(name, samples, (r, *values.shape[2:]), values)[:, k].copy_(values[:, 0])
+
+
+class _Gathering:
+    """What is kept of the samples that have passed so far.
+
+    Each pass goes through three steps: the outgoing gradients of one direction after the other, those of the one
+    direction that stands for all where they merge, and the gradients that are made of both and written down.
+    """
+
+    def __init__(self, n: int, costs: Costs, full: bool, blocks: Blocks):
+        self.costs, self.full, self.blocks = costs, full, blocks
+        self.merging = {layer: found for layer, found in costs.items() if layer.merges and not full}
+        self.apart = {layer: found for layer, found in costs.items() if layer not in self.merging}
+        self.recordings: list[Recording] = []
+        self.r, self.samples = 0, slice(0, 0)
+        self.written, self.outgoing = _Rows(n), _Rows(n)
+        self.waiting: _Rows | None = None
+        """Outgoing gradients of a pass whose weights are to be written down; the memory serves all passes."""
+
+    def add(self, passing: Passing) -> None:
+        """Takes a few samples in all directions."""
+        recording, self.r = passing.recording, len(passing.group)
+        self.samples = slice(self.samples.stop, self.samples.stop + recording.n)
+        if (
+            self.waiting is None or self.r == 1 or recording.n > self.waiting.n
+        ):  # one direction is kept as it came
+            self.waiting = _Rows(recording.n)
+        merged, alone = Merged(), _Rows(recording.n)
+        for k, side in enumerate(passing.sides(self.costs)):
+            self._keep(side, self.apart, self.waiting, k, self.r)
+            merged.add(side, self.merging)
+        self._keep(merged.side(recording), self.merging, alone, 0, 1)
+        for layer, g in (*self.waiting.tensors.items(), *alone.tensors.items()):
+            self._write(recording, layer, g)
+        for name, values in passing.generic.items():
+            self.written.slot(name, self.samples, values.shape[1:], values).copy_(values)
+        self.recordings.append(recording)
+
+    def gathered(self) -> Gathered:
+        """All samples."""
+        written = {name: values.flatten(2) for name, values in self.written.tensors.items()}
+        return Gathered(self.recordings, self.r, written, self.outgoing.tensors)
+
+    def _keep(self, side: LayerGradients, layers: Costs, waiting: _Rows, k: int, r: int) -> None:
+        """Copies what layers need of direction k of r to its place."""
+        for layer, (size, cost) in layers.items():
+            if is_written(layer, size, cost) and isinstance(layer, MatrixLayer):
+                _keep(side.outgoing(layer), waiting, layer, slice(0, side.n), k, r, "as it comes")
+            elif is_written(layer, size, cost):
+                self.written.put(layer.weight, self.samples, k, r, side.written(layer))
+            else:
+                for part in layer.parts:
+                    order = _order(cost, self.full)
+                    _keep(side.outgoing(part), self.outgoing, part, self.samples, k, r, order)
+            if layer.bias is not None and cost.route == "gradient" and not size.compact:
+                self.written.put(layer.bias, self.samples, k, r, side.vectors(layer.bias_uses))
+
+    def _write(self, recording: Recording, layer: Layer, g: Tensor) -> None:
+        """Writes down the gradients of a weight, and of its bias, from outgoing gradients in all directions."""
+        size, r = self.costs[layer][0], g.shape[2]
+        weight = self.written.slot(layer.weight, self.samples, (r, size.h, size.q, size.p), g)
+        bias = (
+            None
+            if layer.bias is None
+            else self.written.slot(layer.bias, self.samples, (r, size.h, size.q), g)
+        )
+        _write(recording, layer, g, weight, bias, self.blocks)
 
 
 def _write(
