@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
     from tangentkit.surrogate import neighbors as neighbors
 
-_ROOMS = ("compute", "data", "infinite", "linalg", "linearized", "machines", "models", "nn", "reference")
+_PACKAGES = ("compute", "data", "infinite", "linalg", "linearized", "machines", "models", "nn", "reference")
 _HOMES = {
     "TangentkitError": "core",
     "Samples": "compute",
@@ -96,14 +96,14 @@ _HOMES = {
     "SketchedTangentKernel": "sketch",
     "neighbors": "surrogate",
 }
-"""Public name -> the room it lives in."""
+"""Public name -> the package it lives in."""
 
 
-__all__ = sorted([*_ROOMS, *_HOMES])  # pyright: ignore[reportUnsupportedDunderAll]
+__all__ = sorted([*_PACKAGES, *_HOMES])  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> object:
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return importlib.import_module(f"tangentkit.{name}")
     if name in _HOMES:
         return getattr(importlib.import_module(f"tangentkit.{_HOMES[name]}"), name)
@@ -112,4 +112,4 @@ def __getattr__(name: str) -> object:
 
 
 def __dir__() -> list[str]:
-    return sorted([*_ROOMS, *_HOMES, "__version__"])
+    return sorted([*_PACKAGES, *_HOMES, "__version__"])

@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         code = exit_code(error)
         if code is None:
             raise
-        from tangentkit.core.text import visible  # the room `core` is imported already, see `exit_code`
+        from tangentkit.core.text import visible  # `core` is imported already, see `exit_code`
 
         say(f"error: {visible(str(error))}")
         sys.exit(code)

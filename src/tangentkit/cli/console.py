@@ -57,7 +57,7 @@ class _Lines:
 
 def exit_code(error: Exception) -> int | None:
     """2 for bad input, 1 for other errors raised on purpose, None for a bug, which needs its traceback."""
-    # The room `core` brings torch; an error of its kinds means that it is imported already.
+    # The package `core` brings torch; an error of its kinds means that it is imported already.
     from tangentkit.core.errors import InputError, TangentkitError, UnknownNameError
 
     if isinstance(error, InputError | UnknownNameError):

@@ -66,7 +66,7 @@ def made(make: Callable[[], Tensor], kernel: Kernel, given: Given, *where: Range
     except NumericalError as error:
         raise explained(error, kernel, [(place, given.samples(place)) for place in where]) from error
     except InputError as error:
-        raise InputError(f"{told(where)}, counted from the first of them: {error}") from error
+        raise InputError(f"{in_words(where)}, counted from the first of them: {error}") from error
     check_tile(tile, where)
     return tile
 
@@ -88,10 +88,10 @@ def explained(
         return NumericalError(
             error.problem, expected=error.expected, got=f"nan or inf for {named}", hint=error.hint or HINT
         )
-    return NumericalError(f"{told([place for place, _ in batches])}: {error}")
+    return NumericalError(f"{in_words([place for place, _ in batches])}: {error}")
 
 
-def told(where: Sequence[Range]) -> str:
+def in_words(where: Sequence[Range]) -> str:
     """The samples of some ranges, in words."""
     return "samples " + " and ".join(
         f"{list(p.picked)} of {p.side}" if p.picked else f"{p.span.start} to {p.span.stop - 1} of {p.side}"

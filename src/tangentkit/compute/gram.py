@@ -255,7 +255,7 @@ def _identity(
         "outputs": layout.outputs,
         "symmetric": layout.symmetric,
         "tile": layout.tiling.side,
-        # Not by an import statement: the room would depend on all that the package offers.
+        # Not by an import statement: the package would depend on all that the package offers.
         "library": {
             "tangentkit": import_module("tangentkit").__version__,
             "torch": torch.__version__.partition("+")[0],

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from tangentkit.compute.finite_tiles import check_tile, explained, told
+from tangentkit.compute.finite_tiles import check_tile, explained, in_words
 from tangentkit.compute.identity import Plain
 from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.sources import Source, read_few
@@ -123,7 +123,7 @@ def take_probe(
     except NumericalError as error:
         raise explained(error, kernel, list(zip(every, batches.values(), strict=True))) from error
     except InputError as error:
-        raise InputError(f"{told(every)}, counted from the first of them: {error}") from error
+        raise InputError(f"{in_words(every)}, counted from the first of them: {error}") from error
     check_tile(matrix.values, (every[0], every[-1]))
     finest, coarsest = few.precision ** (2 / 3), few.precision ** (1 / 3)
     if not noise <= coarsest:

@@ -96,7 +96,7 @@ def cache_folder() -> Path:
     """
     if cache := _usual_cache():
         return cache
-    # Here and not above: the room `core` brings torch.
+    # Here and not above: the package `core` brings torch.
     from tangentkit.core.errors import DataError
 
     raise DataError(

@@ -80,8 +80,8 @@ def train(
         checkpoint: a file to which the state is saved after epochs. Where it exists, training goes on from there;
             the model must then be as it was before its first step.
         every: epochs between two checkpoints; the end always makes one.
-        progress: True for a bar on the terminal, or a function that is told.
-        stage: what progress is told.
+        progress: True for a bar on the terminal, or a function (stage, done, total).
+        stage: the name of this run for progress.
 
     Raises:
         InputError: data, targets and settings do not go together, or the checkpoint is another run's.

@@ -1,4 +1,4 @@
-"""Pages, tables and figures: how numbers are shown. This room knows no study.
+"""Pages, tables and figures: how numbers are shown. This package knows no study.
 
 A `Table`, a `Figure` or a `Claim` holds numbers and nothing else; drawing and printing are separate, so the
 same numbers become a page, a terminal table, a CSV file or an image.

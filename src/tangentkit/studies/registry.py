@@ -40,7 +40,7 @@ def find(name: str) -> Study:
     try:
         return STUDIES[name]
     except KeyError:
-        # Imported here because the room `core` brings torch, which a listing must not wait for.
+        # Imported here because the package `core` brings torch, which a listing must not wait for.
         from tangentkit.core.errors import UnknownNameError
 
         raise UnknownNameError("study", name, STUDIES) from None

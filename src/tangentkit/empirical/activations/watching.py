@@ -151,7 +151,7 @@ class Activations:
         trial, key = spread(x, 3), (describe(x), tuple(layers))
         if key not in self._surveys:
             found = self._survey(trial, key[1])
-            if distinct(trial) < 3:  # copies of a sample would agree in any company
+            if distinct(trial) < 3:  # copies of a sample agree in any batch
                 return found
             self._surveys[key] = found
         return self._surveys[key]

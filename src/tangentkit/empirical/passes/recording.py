@@ -37,7 +37,7 @@ class Recording:
     n: int
     """Number of samples."""
     outputs: Tensor
-    """(n, c), or more rows than n where a lone sample passed in the company of its copy."""
+    """(n, c), or more rows than n where a lone sample passed beside a copy of it."""
     sites: dict[Use, Matrix | Lookup | Vector]
     graph: Graph
     parameters: dict[str, Tensor]
@@ -101,7 +101,7 @@ def record(function: ModelFunction, batch: Batch, structure: Structure) -> Recor
     except AnotherGraphError:
         if n > 1:
             raise
-    # An axis of one entry makes some operations (einsum, reshape) take another path: the sample gets company.
+    # An axis of one entry makes some operations (einsum, reshape) take another path: the sample passes beside a copy.
     return _bind(function, take(batch, [0, 0]), structure, n)
 
 

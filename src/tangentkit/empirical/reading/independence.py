@@ -1,4 +1,4 @@
-"""Whether samples see each other: the outputs of a sample must be the same in any company.
+"""Batch independence: the outputs of a sample must not depend on the other samples of its batch.
 
 Half precision would hide it: rounding alone may change its outputs by percents. There the question is put to a copy
 of the model in single precision. Outputs that cancel (of a network minus its copy at the start, say) are nothing but
@@ -29,7 +29,7 @@ Result = TypeVar("Result")
 
 
 class CompanyError(ModelError):
-    """A sample has other outputs in another company."""
+    """A sample has other outputs in another batch."""
 
 
 def check_all(function: ModelFunction, batch: Batch, outputs: Tensor) -> None:

@@ -55,12 +55,12 @@ class Profiles:
             ModelError: its samples see each other.
             WrongRuleError: a rule disagrees.
         """
-        structure, told = profile.structure, profile.structure.answers
+        structure, given = profile.structure, profile.structure.answers
         if structure.answers:
-            recording, told = answers(lambda: record(self.function, batch, structure))
+            recording, given = answers(lambda: record(self.function, batch, structure))
         else:
             recording = record(self.function, batch, structure)
-        elsewhere = told != structure.answers
+        elsewhere = given != structure.answers
         self.check_independence(batch, profile, recording.outputs, every=elsewhere)
         wanted = set(structure.names() if structure.doubtful or elsewhere else structure.unproven)
         if wanted:

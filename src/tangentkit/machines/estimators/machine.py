@@ -111,8 +111,8 @@ class KernelMachine(BaseEstimator):
             check_is_fitted(self)
         if fitting:
             self._fitted_on_tensors = gives_tensors(X)
-            for told in ("n_features_in_", "feature_names_in_"):  # of an earlier fit
-                vars(self).pop(told, None)
+            for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit
+                vars(self).pop(name, None)
         if isinstance(X, Operator):
             if fitting:
                 self.n_features_in_, self.sample_shape_ = X.shape[1], f"(n, {X.shape[1]})"

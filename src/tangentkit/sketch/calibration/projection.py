@@ -37,7 +37,7 @@ class Projection:
     rank: int
     directions: int
     captured: float
-    """Share of the energy of calibration samples that it holds, told by samples that it was not made from."""
+    """Share of the energy of calibration samples that it holds, estimated by samples that it was not made from."""
 
     def coordinates(self, side: LayerGradients, orders: Orders, first: int) -> Tensor:
         """Wᵀ x (n, rank), the part of the directions that are at hand."""
@@ -127,11 +127,11 @@ def _components(cores: Tensor) -> Tensor:
 
 def _best_rank(cores: Tensor, energy: Tensor, made: Tensor, dim: int) -> tuple[int, float]:
     """The rank that makes the error smallest, and the share of the energy that it captures."""
-    told = ~made if len(made) > 1 else made
+    held_out = ~made if len(made) > 1 else made
     components = _components(cores[made])
     # Gradients that are all zero have nothing to capture.
-    whole = energy[told].sum().clamp_min(torch.finfo(energy.dtype).tiny)
-    captured = (cores[told] @ components).square().sum(0).cumsum(0) / whole
+    whole = energy[held_out].sum().clamp_min(torch.finfo(energy.dtype).tiny)
+    captured = (cores[held_out] @ components).square().sum(0).cumsum(0) / whole
     most = min(len(captured), int((1 - LEAST_RESIDUAL) * dim))
     captured = torch.cat([captured.new_zeros(1), captured[:most]]).clamp(max=1.0)
     left = dim - torch.arange(len(captured))

@@ -66,7 +66,7 @@ class SketchPlan:
     directions: int
     """Output directions, each a backward pass."""
     captured: float
-    """Share of the energy of gradients in exact coordinates, told by held-out calibration samples."""
+    """Share of the energy of gradients in exact coordinates, estimated by held-out calibration samples."""
 
     def __str__(self) -> str:
         exact, one, other = self.coordinates
