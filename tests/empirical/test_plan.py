@@ -15,7 +15,7 @@ from cases import CASES
 from tangentkit.core.batches import batch_size
 from tangentkit.empirical import TangentKernel
 from tangentkit.empirical.passes.recording import record
-from tangentkit.empirical.passes.routes import Work
+from tangentkit.empirical.passes.routes import Workload
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*do not reach the output")
 
@@ -139,7 +139,7 @@ def test_the_cheapest_route_is_taken():
 @pytest.mark.parametrize("samples", [1, 3, 4, 6, 10])
 def test_tiles_cover_the_kernel(samples, symmetric):
     """Every pair of samples once: the tiles on the diagonal count as squares, those below it twice."""
-    work = Work(10, 10 if symmetric else 7, 2, full=False, symmetric=symmetric)
+    work = Workload(10, 10 if symmetric else 7, 2, full=False, symmetric=symmetric)
     tiles = work.tiles(samples)
     pairs = sum(times * t.n * t.m * (2 if symmetric and not t.symmetric else 1) for t, times in tiles.items())
     assert pairs == work.n * work.m

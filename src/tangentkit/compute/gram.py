@@ -15,7 +15,7 @@ from tangentkit.compute.engines import Engine, EngineError, Serial
 from tangentkit.compute.identity import renamed
 from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.probes import take_probe
-from tangentkit.compute.sources import Source, identify_samples, range_digests, sources_of
+from tangentkit.compute.sources import SampleSource, identify_samples, range_digests, sources_of
 from tangentkit.compute.store.in_memory import Held
 from tangentkit.compute.store.layout import GRAM, Layout, Tiling, look, make_layout
 from tangentkit.compute.store.operator import StoredOperator
@@ -28,7 +28,7 @@ from tangentkit.compute.store.store import (
     is_store,
     read_manifest,
 )
-from tangentkit.compute.work import Shelf, Side, Work
+from tangentkit.compute.work import SampleSide, Shelf, TileWork
 from tangentkit.core.errors import DataError, InputError, briefly
 from tangentkit.core.files.safe import as_path
 from tangentkit.core.memory import memory_budget
@@ -139,7 +139,7 @@ def _what_is_stored(folder: Path) -> str:
 def _on_disk(
     folder: Path,
     kernel: Kernel,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, SampleSource],
     engine: Engine,
     tile: int | Tiling | None,
     progress: bool | Progress,
@@ -166,7 +166,7 @@ def _on_disk(
 
 def _in_memory(
     kernel: Kernel,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, SampleSource],
     engine: Engine,
     tile: int | Tiling | None,
     progress: bool | Progress,
@@ -195,7 +195,7 @@ def _in_memory(
 def _fill(
     shelf: Shelf,
     kernel: Kernel,
-    sources: Mapping[str, Source],
+    sources: Mapping[str, SampleSource],
     layout: Layout,
     engine: Engine,
     progress: bool | Progress,
@@ -203,10 +203,10 @@ def _fill(
 ) -> None:
     """Computes what is missing: parts first, then the tiles that need them. Sides with hashes are checked."""
     sides = {
-        side: Side(source, range_digests(hashes[side], layout.tiling.piece) if side in hashes else None)
+        side: SampleSide(source, range_digests(hashes[side], layout.tiling.piece) if side in hashes else None)
         for side, source in sources.items()
     }
-    work = Work(kernel, sides, layout.tiling, shelf, layout.device, kernel.working_memory())
+    work = TileWork(kernel, sides, layout.tiling, shelf, layout.device, kernel.working_memory())
     # An engine that starts processes keeps them from stage to stage.
     with engine if isinstance(engine, AbstractContextManager) else nullcontext():
         for name in layout.arrays:
@@ -221,7 +221,7 @@ def _fill(
 
 
 def _opened(
-    folder: Path, kernel: Kernel, sources: Mapping[str, Source], layout: Layout
+    folder: Path, kernel: Kernel, sources: Mapping[str, SampleSource], layout: Layout
 ) -> tuple[Store, dict[str, list[bytes]]]:
     """The store of a matrix, new or known to be its own by all that can be told; and the hashes of the samples.
 
@@ -245,7 +245,7 @@ def _opened(
 
 
 def _identity(
-    kernel: Kernel, sources: Mapping[str, Source], hashes: Mapping[str, list[bytes]], layout: Layout
+    kernel: Kernel, sources: Mapping[str, SampleSource], hashes: Mapping[str, list[bytes]], layout: Layout
 ) -> dict[str, Any]:
     return {
         "kernel": kernel.identity(),

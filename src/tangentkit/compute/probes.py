@@ -16,7 +16,7 @@ from torch import Tensor
 from tangentkit.compute.finite_tiles import check_tile, explained, in_words
 from tangentkit.compute.identity import Plain
 from tangentkit.compute.kernel import Kernel
-from tangentkit.compute.sources import Source, read_few
+from tangentkit.compute.sources import SampleSource, read_few
 from tangentkit.compute.terms import HasRows, Range, Row, Term
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.errors import DataError, InputError, ModelError, NumericalError
@@ -92,7 +92,7 @@ class Probe:
 
 
 def take_probe(
-    kernel: Kernel, sources: Mapping[str, Source], hashes: Mapping[str, list[bytes]], *, outputs: int
+    kernel: Kernel, sources: Mapping[str, SampleSource], hashes: Mapping[str, list[bytes]], *, outputs: int
 ) -> Probe:
     """The kernel of samples that are spread over the data.
 

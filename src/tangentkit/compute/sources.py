@@ -21,7 +21,7 @@ HASH_BYTES = 16
 
 
 @runtime_checkable
-class Source(Protocol):
+class SampleSource(Protocol):
     """Samples in a fixed order, read by ranges."""
 
     lazy: bool
@@ -131,7 +131,7 @@ class Samples:
         return self._remembered
 
 
-def as_source(x: Any) -> Source:
+def as_source(x: Any) -> SampleSource:
     """The source that a batch or a data set is.
 
     Raises:
@@ -161,7 +161,7 @@ def as_source(x: Any) -> Source:
     )
 
 
-def sources_of(kernel: Kernel, x: Any, y: Any = None) -> dict[str, Source]:
+def sources_of(kernel: Kernel, x: Any, y: Any = None) -> dict[str, SampleSource]:
     """The samples of both sides, "x" and unless it is None "y", as the kernel takes them.
 
     Of a data set of pairs (input, target) the inputs are taken where the kernel refuses the pairs.
@@ -170,7 +170,7 @@ def sources_of(kernel: Kernel, x: Any, y: Any = None) -> dict[str, Source]:
     return {side: _as_taken(kernel, as_source(data)) for side, data in given.items()}
 
 
-def _as_taken(kernel: Kernel, source: Source) -> Source:
+def _as_taken(kernel: Kernel, source: SampleSource) -> SampleSource:
     if not isinstance(source, Samples) or source.inputs is not None:
         return source
     first = source.read(slice(0, 1))
@@ -193,7 +193,7 @@ def first_part(batch: Any) -> Any:
     return batch[0]
 
 
-def identify_samples(source: Source, hashes: list[bytes]) -> dict[str, Any]:
+def identify_samples(source: SampleSource, hashes: list[bytes]) -> dict[str, Any]:
     """What the samples are: their number and form, a digest of their content, and one of their order.
 
     Equal for equal samples, wherever they come from and in whatever ranges they are read.
@@ -228,7 +228,7 @@ def check_range(batch: Batch, digest: str, span: slice) -> None:
         )
 
 
-def read_few(source: Source, numbers: list[int], hashes: list[bytes]) -> Batch:
+def read_few(source: SampleSource, numbers: list[int], hashes: list[bytes]) -> Batch:
     """Single samples as one batch, checked to be those of these hashes.
 
     Raises:
@@ -252,7 +252,7 @@ def sample_hashes(batch: Batch) -> Iterator[bytes]:
         yield digest.digest()[:HASH_BYTES]
 
 
-def _hashes(source: Source) -> Iterator[bytes]:
+def _hashes(source: SampleSource) -> Iterator[bytes]:
     for span in spans(len(source), SAMPLES_AT_ONCE):
         yield from sample_hashes(source.read(span))
 

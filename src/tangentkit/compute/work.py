@@ -10,7 +10,7 @@ from torch import Tensor
 from tangentkit.compute.cache import CACHE_SHARE, BoundedCache
 from tangentkit.compute.finite_tiles import made
 from tangentkit.compute.kernel import Kernel
-from tangentkit.compute.sources import Source, check_range
+from tangentkit.compute.sources import SampleSource, check_range
 from tangentkit.compute.store.layout import GRAM, Tiling
 from tangentkit.compute.store.tiles import Index, TileArray
 from tangentkit.compute.terms import HasRows, Range, Row, Term
@@ -52,23 +52,23 @@ class Shelf(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Side:
+class SampleSide:
     """The samples of the rows ("x") or of the columns ("y")."""
 
-    source: Source
+    source: SampleSource
     digests: list[str] | None
     """Of every piece, where samples might change: what is stored must be of those that the store says."""
 
 
 @dataclass(frozen=True, eq=False)
-class Work:
+class TileWork:
     """Computes tiles. One that is done twice does no harm: it is found done, or comes out the same.
 
     Workers get it once; then an item, the name of an array and the index of a tile, is all they are sent.
     """
 
     kernel: Kernel
-    sides: dict[str, Side]
+    sides: dict[str, SampleSide]
     tiling: Tiling
     shelf: Shelf
     device: torch.device
@@ -99,7 +99,7 @@ class Work:
         """The row of a tile: tiles of one row are best done by one worker, see `row`."""
         return item[1][0]
 
-    def within(self, memory: int) -> "Work":
+    def within(self, memory: int) -> "TileWork":
         """The work of a worker that may use this memory."""
         own = memory if self.memory is None else min(memory, self.memory)
         return replace(self, kernel=self.kernel.within(memory), memory=own)

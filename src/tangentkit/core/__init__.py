@@ -1,4 +1,4 @@
-"""What all other packages stand on: batches, parameters, module functions, seeds, memory budgets, fingerprints, files, errors.
+"""What all other packages stand on: batches, modules as functions, seeds, memory budgets, files, errors.
 
 Axes carry the same letters through the whole library:
 

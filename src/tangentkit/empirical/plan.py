@@ -12,7 +12,7 @@ from tangentkit.core.model.functions import ModelFunction
 from tangentkit.core.model.parameters import count
 from tangentkit.empirical.layers import VectorLayer
 from tangentkit.empirical.passes.batching import Batching, batching
-from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Cost, Size, Work, arrange, in_tiles
+from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Cost, Size, Workload, arrange, in_tiles
 from tangentkit.empirical.trust.profile import Profile
 
 
@@ -90,7 +90,7 @@ class Plan:
         return "\n".join(lines)
 
 
-def make_plan(function: ModelFunction, profile: Profile, work: Work, budget: int) -> Plan:
+def make_plan(function: ModelFunction, profile: Profile, work: Workload, budget: int) -> Plan:
     """The plan for some work with a model."""
     like = next(iter(function.params.values()))
     total, rows = count(function.params), dict[str, PlanRow]()
@@ -112,7 +112,7 @@ def make_plan(function: ModelFunction, profile: Profile, work: Work, budget: int
     )
 
 
-def _passes(profile: Profile, work: Work, size: Batching) -> int:
+def _passes(profile: Profile, work: Workload, size: Batching) -> int:
     """Forward and backward passes; without a rule and without vmap, every sample has its own."""
     looped = bool(profile.structure.generic) and not profile.structure.vmap
     forward, backward = size.passes(work)
@@ -123,7 +123,7 @@ def _passes(profile: Profile, work: Work, size: Batching) -> int:
 
 
 def _costs(
-    function: ModelFunction, profile: Profile, work: Work, size: Batching, item: int
+    function: ModelFunction, profile: Profile, work: Workload, size: Batching, item: int
 ) -> Iterator[tuple[str, int, Cost, str]]:
     """(parameter, uses, cost, note) for every parameter."""
     structure, tiles = profile.structure, work.tiles(size.samples)

@@ -28,7 +28,7 @@ from tangentkit.empirical.outputs import (
     random_signs,
     words,
 )
-from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Work
+from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Workload
 from tangentkit.empirical.plan import Plan, make_plan
 from tangentkit.empirical.product import SAMPLES, kernel_product
 from tangentkit.empirical.trust.profiles import Profiles
@@ -141,7 +141,7 @@ class TangentKernel(Kernel):
 
         def work(n: int) -> float:
             directions = engine.directions
-            tile = Work(n, n, len(directions.vectors), directions.full, symmetric=False)
+            tile = Workload(n, n, len(directions.vectors), directions.full, symmetric=False)
             plan = make_plan(self.function, engine.profile, tile, engine.budget)
             return plan.flops + FLOPS_PER_BYTE * plan.bytes
 

@@ -1,8 +1,8 @@
 """Kernels of an architecture at infinite width, and what follows from a scalar kernel function.
 
 `InfiniteKernel` reads a module (`reading`), keeps its limit as a few operations, and propagates covariances through
-them (`propagate`). `duals` are what scalar functions do to covariances. Spectra, depths and draws need only a function
-of the correlation (`scalar`); `programs` has the general law.
+them (`propagate`). `duals` are what scalar functions do to covariances. Spectra, depths and draws need only a
+function of the correlation (`scalar`); `programs` has the general law.
 """
 
 from tangentkit.infinite.duals.expectations import gaussian_expectation as gaussian_expectation

@@ -197,11 +197,11 @@ class InfiniteKernel(Kernel):
             )
         return x
 
-    def _work(self, x: Tensor) -> "Work":
+    def _work(self, x: Tensor) -> "Computation":
         shape = f"{describe(x)} {x.device}"
         if shape not in self._readings:
             self._readings[shape] = read(self.trace, x, self.scales)
-        work = Work(self, self._readings[shape], x, memory_budget(self.memory, device=x.device))
+        work = Computation(self, self._readings[shape], x, memory_budget(self.memory, device=x.device))
         if len(x) > 1 and shape not in self._independent:
             work.check_independent(x)
             self._independent.add(shape)
@@ -209,7 +209,7 @@ class InfiniteKernel(Kernel):
 
 
 @dataclass(frozen=True)
-class Work:
+class Computation:
     """One call of a kernel: panels of samples that fit the memory, tiles that fit the cache.
 
     Args:

@@ -34,7 +34,7 @@ from tangentkit.linalg.spans import spans
 NAMES = ("precomputed", "features")
 
 
-class Source(ABC):
+class KernelSource(ABC):
     """How inputs become kernel matrices."""
 
     @abstractmethod
@@ -67,7 +67,7 @@ class Source(ABC):
         return None
 
 
-class Precomputed(Source):
+class Precomputed(KernelSource):
     """The inputs are the kernel matrix itself."""
 
     def gram(self, X: Any, *, memory: Memory = None) -> Operator:  # noqa: ARG002 - it is there already
@@ -107,7 +107,7 @@ class Precomputed(Source):
         )
 
 
-class Features(Source):
+class Features(KernelSource):
     """The inputs are features; the kernel is their inner product."""
 
     def gram(self, X: Any, *, memory: Memory = None) -> Operator:  # noqa: ARG002 - the factors are there already
@@ -131,7 +131,7 @@ class Features(Source):
 
 
 @dataclass(frozen=True)
-class Function(Source):
+class Function(KernelSource):
     """The kernel is a function of two batches."""
 
     kernel: Callable[..., Any]
@@ -205,7 +205,7 @@ class KernelOperator(Operator):
         return torch.stack(columns, 1)
 
 
-def as_source(kernel: Any) -> Source:
+def as_source(kernel: Any) -> KernelSource:
     """The source that a machine's kernel argument means.
 
     Raises:

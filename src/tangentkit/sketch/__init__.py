@@ -1,7 +1,7 @@
 """Random features of gradients: one vector for each sample, whose inner products are the tangent kernel.
 
-`methods` are sketches of gradients, and which one a parameter takes; `calibration` keeps exactly what the gradients of
-a calibration batch have in common; `passes` runs the model within a memory budget; `arrangement` puts it together;
+`methods` are sketches of gradients, and which one a parameter takes; `calibration` keeps exactly what the gradients
+of a calibration batch have in common; `passes` runs the model within a memory budget; `arrangement` puts it together;
 `error` estimates how far the features are off.
 """
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tangentkit.compute.cache import BoundedCache
 from tangentkit.compute.kernel import Kernel
-from tangentkit.compute.sources import Source, sources_of
+from tangentkit.compute.sources import SampleSource, sources_of
 from tangentkit.compute.terms import HasRows, Range, Row
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, NumericalError, briefly
@@ -110,7 +110,7 @@ class _OfOperator:
 class _OfKernel:
     """Tiles of a kernel between two sets of samples, from parts that are kept as far as memory allows."""
 
-    def __init__(self, kernel: Kernel, sources: Mapping[str, Source]):
+    def __init__(self, kernel: Kernel, sources: Mapping[str, SampleSource]):
         self.sources, self.term = sources, kernel.term()
         self.parts = dict(self.term.parts())
         self.shape = len(sources["x"]), len(sources["y"])

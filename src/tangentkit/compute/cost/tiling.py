@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from tangentkit.compute.cache import CACHE_SHARE
 from tangentkit.compute.cost.trials import Tried, tried
 from tangentkit.compute.kernel import Kernel
-from tangentkit.compute.sources import Source
+from tangentkit.compute.sources import SampleSource
 from tangentkit.compute.store.layout import COLUMNS, GRAM, Form, Tiling
 from tangentkit.compute.store.store import Store
 from tangentkit.core.errors import InputError
@@ -45,7 +45,7 @@ def _of_store(store: Store) -> Tiling:
     return Tiling(side, next((a.tile[0] for name, a in store.arrays.items() if name != GRAM), side))
 
 
-def measured_tiling(kernel: Kernel, source: Source, form: Form, sizes: Mapping[str, int]) -> Tiling:
+def measured_tiling(kernel: Kernel, source: SampleSource, form: Form, sizes: Mapping[str, int]) -> Tiling:
     """Tiles that take seconds: a few small ones are timed first."""
     most = largest_tiling(memory_budget(kernel.working_memory(), device=form.device), form, sizes).side
     return fitting(kernel, tried(kernel, source, most, quick=SECONDS), most, sizes)

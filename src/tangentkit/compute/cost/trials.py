@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tangentkit.compute.finite_tiles import made
 from tangentkit.compute.kernel import Kernel
-from tangentkit.compute.sources import Source
+from tangentkit.compute.sources import SampleSource
 from tangentkit.compute.terms import HasRows, Range, Row
 from tangentkit.core.batches import Batch
 
@@ -38,7 +38,7 @@ class Tried:
         return max(self.tiles)
 
 
-def tried(kernel: Kernel, source: Source, most: int, *, quick: float = 0.0) -> Tried:
+def tried(kernel: Kernel, source: SampleSource, most: int, *, quick: float = 0.0) -> Tried:
     """Trials of a kernel on some samples, growing until they take long enough.
 
     Args:
@@ -60,7 +60,7 @@ def tried(kernel: Kernel, source: Source, most: int, *, quick: float = 0.0) -> T
         side = min(2 * side, most, LARGEST)
 
 
-def _parts(kernel: Kernel, source: Source, most: int, quick: float) -> tuple[float, dict[str, Tensor]]:
+def _parts(kernel: Kernel, source: SampleSource, most: int, quick: float) -> tuple[float, dict[str, Tensor]]:
     """Seconds of the parts of a sample, and the parts of the first samples."""
     if not list(kernel.term().parts()):
         return 0.0, {}
@@ -85,7 +85,7 @@ class Trial:
     begun: dict[int, Row] = field(default_factory=dict)
 
     @classmethod
-    def between(cls, kernel: Kernel, source: Source, side: int, known: dict[str, Tensor]) -> "Trial":
+    def between(cls, kernel: Kernel, source: SampleSource, side: int, known: dict[str, Tensor]) -> "Trial":
         """The trial with so many samples a side."""
         n = len(source)
         places = Range("x", 0, slice(0, side)), Range("x", 1, slice(n - side, n))

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.compute.kernel import Kernel
-from tangentkit.compute.sources import Source
+from tangentkit.compute.sources import SampleSource
 from tangentkit.compute.store.tiles import Index, TileArray
 from tangentkit.compute.terms import Fresh, Range, Term
 from tangentkit.core.errors import InputError
@@ -77,7 +77,7 @@ class Form:
         return sum(width * dtype.itemsize for width, dtype in self.parts.values())
 
 
-def look(kernel: Kernel, sources: Mapping[str, Source]) -> Form:
+def look(kernel: Kernel, sources: Mapping[str, SampleSource]) -> Form:
     """The form of the matrix of a kernel and samples, "x" and perhaps "y".
 
     Raises:
@@ -120,7 +120,7 @@ def make_layout(form: Form, sizes: Mapping[str, int], tiling: Tiling, *, kept: b
     return Layout("y" not in sizes, form.outputs, tiling, form.dtype, form.device, arrays, kept=kept)
 
 
-def _first_look(kernel: Kernel, term: Term, given: Fresh, source: Source) -> Tensor:
+def _first_look(kernel: Kernel, term: Term, given: Fresh, source: SampleSource) -> Tensor:
     """The kernel of the first sample with itself."""
     try:
         return term.diagonal(given, FIRST)

@@ -21,7 +21,7 @@ CONVOLUTION = "ConvolutionBackward0"
 
 
 @dataclass(frozen=True, eq=False)
-class Product:
+class HeadProduct:
     """A product of samples with a weight, `x @ w` say, somewhere in a model's code."""
 
     function: ModelFunction
@@ -50,7 +50,9 @@ class Product:
             ) from None
 
 
-def last_product(function: ModelFunction, x: Batch, modules: dict[str, nn.Module]) -> Product | str | None:
+def last_product(
+    function: ModelFunction, x: Batch, modules: dict[str, nn.Module]
+) -> HeadProduct | str | None:
     """The last product with a weight: the name of the module that makes it, or the product where none does.
 
     A module that is called before the last product of all is not meant if that product works on what the module gave;
@@ -65,7 +67,7 @@ def last_product(function: ModelFunction, x: Batch, modules: dict[str, nn.Module
     return function.within(function.params, lambda: _found(function, x, modules))
 
 
-def _found(function: ModelFunction, x: Batch, modules: dict[str, nn.Module]) -> Product | str | None:
+def _found(function: ModelFunction, x: Batch, modules: dict[str, nn.Module]) -> HeadProduct | str | None:
     flat, calls, trial = _with_flat_outputs(function), [], spread(x, 3)
 
     def traced() -> Recording:
@@ -84,7 +86,7 @@ def _found(function: ModelFunction, x: Batch, modules: dict[str, nn.Module]) -> 
         return name
     structure = verified(flat, x, structure)
     trusted = any(product in layer.uses for layer in structure.layers)
-    return Product(flat, structure, product) if trusted else name
+    return HeadProduct(flat, structure, product) if trusted else name
 
 
 def _last_called(function: ModelFunction, x: Batch, modules: dict[str, nn.Module]) -> str | None:

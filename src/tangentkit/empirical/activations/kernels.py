@@ -14,7 +14,7 @@ from tangentkit.core.buffer_pool import zeros
 from tangentkit.core.errors import InputError, ModelError, TangentkitError
 from tangentkit.core.model.functions import Forward
 from tangentkit.core.model.refusals import refusal
-from tangentkit.empirical.activations.heads import Product, last_product
+from tangentkit.empirical.activations.heads import HeadProduct, last_product
 from tangentkit.empirical.activations.watching import Activations, inputs_of, outputs_of
 from tangentkit.linalg.symmetry import mirrored
 
@@ -90,7 +90,7 @@ class ConjugateKernel(ActivationKernel):
         if layer is not None:
             self.activations.check_name(layer)
         self.layer, self.bias = layer, bias
-        self._heads: dict[str, str | Product] = {}
+        self._heads: dict[str, str | HeadProduct] = {}
         self._told = False
 
     def __repr__(self) -> str:
@@ -104,7 +104,7 @@ class ConjugateKernel(ActivationKernel):
     def _features(self, x: Batch) -> Tensor:
         head = self._head(x)
         h = torch.cat(
-            list(self._of_product(x, head) if isinstance(head, Product) else self._of_layer(x, head))
+            list(self._of_product(x, head) if isinstance(head, HeadProduct) else self._of_layer(x, head))
         )
         return torch.cat([h, h.new_ones(len(h), 1)], 1) if self.bias else h
 
@@ -152,14 +152,14 @@ class ConjugateKernel(ActivationKernel):
             )
             warnings.warn(text, PositionsWarning, stacklevel=7)
 
-    def _of_product(self, x: Batch, product: Product) -> Iterator[Tensor]:
+    def _of_product(self, x: Batch, product: HeadProduct) -> Iterator[Tensor]:
         for samples in self.activations.spans(x, self.activations.survey(x, [])):
             yield product.inputs(take(x, samples))
 
     def _refusal(self, error: Exception, *data: Any) -> TangentkitError | None:
         return refusal(self.activations.function, error, *data)
 
-    def _head(self, x: Batch) -> str | Product:
+    def _head(self, x: Batch) -> str | HeadProduct:
         if self.layer is not None:
             return self.layer
         if describe(x) not in self._heads:

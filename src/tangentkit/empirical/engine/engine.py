@@ -18,7 +18,7 @@ from tangentkit.empirical.passes.blocks import Blocks
 from tangentkit.empirical.passes.generic import generic_gradients
 from tangentkit.empirical.passes.layer_gradients import square_norms
 from tangentkit.empirical.passes.recording import Recording
-from tangentkit.empirical.passes.routes import Cost, Costs, Work, arrange
+from tangentkit.empirical.passes.routes import Cost, Costs, Workload, arrange
 from tangentkit.empirical.trust.profile import Profile
 from tangentkit.empirical.trust.profiles import Profiles
 from tangentkit.linalg.spans import spans
@@ -64,7 +64,7 @@ class Engine:
 
     def square_norms(self, x: Batch) -> Tensor:
         """|v_r · J_i|² as (n, r)."""
-        work = Work(batch_size(x), 1, len(self.directions.vectors), full=False, symmetric=False)
+        work = Workload(batch_size(x), 1, len(self.directions.vectors), full=False, symmetric=False)
         size = batching(self.profile.footprint, work, self.budget, self._item)
         found = []
         for samples in spans(batch_size(x), size.passing):
@@ -73,12 +73,12 @@ class Engine:
             found.append(torch.cat([norms for some in passing for norms in _norms(some)], 1))
         return torch.cat(found)
 
-    def work(self, x: Batch, y: Batch | None) -> Work:
+    def work(self, x: Batch, y: Batch | None) -> Workload:
         """The work that a call means."""
         n, spans = batch_size(x), self.directions
-        return Work(n, n if y is None else batch_size(y), len(spans.vectors), spans.full, y is None)
+        return Workload(n, n if y is None else batch_size(y), len(spans.vectors), spans.full, y is None)
 
-    def _costs(self, work: Work, size: Batching) -> Costs:
+    def _costs(self, work: Workload, size: Batching) -> Costs:
         """The route of every layer, the same for all tiles."""
         return arrange(self.profile.structure.layers, self.profile.sizes, size.tile(work), self._item)
 
@@ -101,7 +101,7 @@ class Engine:
     def _fill(self, x: "_Piece", y: "_Piece", sums: dict[str, Tensor], size: Batching, costs: Costs) -> None:
         """Adds all parameters and directions to a tile."""
         full = self.directions.full
-        work = Work(x.n, y.n, size.directions, full, x is y)
+        work = Workload(x.n, y.n, size.directions, full, x is y)
         blocks = Blocks.within(self.budget, self._item, max(x.n, y.n))
         built = [
             z for layer, (z, c) in costs.items() if c.route == "gradient" and not is_written(layer, z, c)

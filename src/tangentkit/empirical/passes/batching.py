@@ -12,7 +12,7 @@ from tangentkit.core.memory import format_bytes
 from tangentkit.empirical.layers import AssembledLayer, Layer, MatrixLayer
 from tangentkit.empirical.passes.blocks import Blocks, even
 from tangentkit.empirical.passes.recording import Recording
-from tangentkit.empirical.passes.routes import Size, Work
+from tangentkit.empirical.passes.routes import Size, Workload
 
 GROUP_BYTES = 2**28
 """Gradients that are always worth keeping at once."""
@@ -55,12 +55,12 @@ class Batching:
     passing: int
     """Samples that go through the model together."""
 
-    def tile(self, work: Work) -> Work:
+    def tile(self, work: Workload) -> Workload:
         """The tile by which routes are chosen: the one that occurs most."""
         n, m = min(work.n, self.samples), min(work.m, self.samples)
         return replace(work, n=n, m=m, r=self.directions, symmetric=work.symmetric and n == work.n)
 
-    def passes(self, work: Work) -> tuple[int, int]:
+    def passes(self, work: Workload) -> tuple[int, int]:
         """Samples that go forward, and samples that go backward in each direction.
 
         The left side of a row of tiles goes forward once, and backward once if all directions go together.
@@ -124,7 +124,7 @@ def _memory(tensor: Tensor) -> list[tuple[int | None, int]]:
         return [(None, int(tensor.numel()) * tensor.element_size())]
 
 
-def buffer_entries(sizes: Sequence[Size], work: Work, blocks: Blocks) -> int:
+def buffer_entries(sizes: Sequence[Size], work: Workload, blocks: Blocks) -> int:
     """Entries of the buffer in which gradients are built: no more than the largest layer needs."""
     largest = max((z.h * z.q * z.p for z in sizes), default=0)
     one_column = max((z.q for z in sizes), default=0)
@@ -132,7 +132,7 @@ def buffer_entries(sizes: Sequence[Size], work: Work, blocks: Blocks) -> int:
     return max(min(blocks.built, each * largest), each * one_column)
 
 
-def batching(foot: Footprint, work: Work, budget: int, item: int) -> Batching:
+def batching(foot: Footprint, work: Workload, budget: int, item: int) -> Batching:
     """The largest batches within the budget: first samples (fewer passes), then directions (larger products).
 
     Raises:

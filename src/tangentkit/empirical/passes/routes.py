@@ -23,7 +23,7 @@ THROUGH_POOLING = 3
 
 
 @dataclass(frozen=True)
-class Work:
+class Workload:
     """A kernel of n by m samples in r directions."""
 
     n: int
@@ -125,7 +125,7 @@ def size_of(recording: Recording, layer: Layer) -> Size:
     return Size(1, positions, rows, numel // rows)
 
 
-def arrange(layers: Iterable[Layer], sizes: dict[Layer, Size], work: Work, item: int) -> Costs:
+def arrange(layers: Iterable[Layer], sizes: dict[Layer, Size], work: Workload, item: int) -> Costs:
     """The layers to work with, each with its size and cheapest route: as it is, or seen from behind."""
 
     def costs(some: Iterable[Layer]) -> Costs:
@@ -144,18 +144,18 @@ def arrange(layers: Iterable[Layer], sizes: dict[Layer, Size], work: Work, item:
     return chosen
 
 
-def routes(layer: Layer, size: Size, work: Work, item: int) -> list[Cost]:
+def routes(layer: Layer, size: Size, work: Workload, item: int) -> list[Cost]:
     """The routes that a layer can take; `item` is the number of bytes of a scalar."""
     work = replace(work, r=1) if layer.merges and not work.full else work
     return COSTS[type(layer)](size, work, item)
 
 
-def cheapest(layer: Layer, size: Size, work: Work, item: int) -> Cost:
+def cheapest(layer: Layer, size: Size, work: Workload, item: int) -> Cost:
     """The cheapest route for a layer."""
     return min(routes(layer, size, work, item), key=lambda cost: cost.weight)
 
 
-def in_tiles(layer: Layer, size: Size, tiles: dict[Work, int], route: str, item: int) -> Cost:
+def in_tiles(layer: Layer, size: Size, tiles: dict[Workload, int], route: str, item: int) -> Cost:
     """What a route takes in all tiles."""
     each = [
         (cost, times)
@@ -166,7 +166,7 @@ def in_tiles(layer: Layer, size: Size, tiles: dict[Work, int], route: str, item:
     return Cost(route, sum(c.flops * times for c, times in each), sum(c.bytes * times for c, times in each))
 
 
-def _matrix_costs(z: Size, w: Work, item: int) -> list[Cost]:
+def _matrix_costs(z: Size, w: Workload, item: int) -> list[Cost]:
     pairs = w.n * z.s * w.m * z.s * z.h * w.half(pair_block(w.n, z.s * w.copies))
     columns = z.h * z.q * z.p
     inputs = 2 * w.samples * z.summed / z.h  # what is summed is the same for all heads
@@ -184,7 +184,7 @@ def _matrix_costs(z: Size, w: Work, item: int) -> list[Cost]:
     ]
 
 
-def _lookup_costs(z: Size, w: Work, item: int) -> list[Cost]:
+def _lookup_costs(z: Size, w: Workload, item: int) -> list[Cost]:
     pairs, rows = w.n * z.s * w.m * z.s * w.half(pair_block(w.n, z.s * w.copies)), min(z.p, w.n * z.s)
     return [
         Cost(
@@ -198,7 +198,7 @@ def _lookup_costs(z: Size, w: Work, item: int) -> list[Cost]:
     ]
 
 
-def _tied_costs(z: Size, w: Work, item: int) -> list[Cost]:
+def _tied_costs(z: Size, w: Workload, item: int) -> list[Cost]:
     pairs, _ = _matrix_costs(z, w, item)
     (written,) = _vector_costs(Size(1, 1, 1, z.q * z.p), w, item)
     return [Cost("tied", pairs.flops, pairs.bytes), Cost("assembled", written.flops, written.bytes)]
@@ -210,16 +210,16 @@ def _sides(n: int, samples: int) -> dict[int, int]:
     return {part: times for part, times in ((samples, whole), (rest, 1)) if part * times}
 
 
-def _gram_flops(w: Work, columns: int) -> float:
+def _gram_flops(w: Workload, columns: int) -> float:
     block = max(1, row_block(w.n * w.copies) // w.copies)
     return 2 * w.n * w.m * w.half(block) * w.products * columns
 
 
-def _vector_costs(z: Size, w: Work, item: int) -> list[Cost]:
+def _vector_costs(z: Size, w: Workload, item: int) -> list[Cost]:
     return [Cost("elementwise", _gram_flops(w, z.q), 2 * item * w.samples * w.r * z.q)]
 
 
-def _assembled_costs(z: Size, w: Work, item: int) -> list[Cost]:
+def _assembled_costs(z: Size, w: Workload, item: int) -> list[Cost]:
     return [replace(cost, route="assembled") for cost in _vector_costs(z, w, item)]
 
 

@@ -25,7 +25,7 @@ class Node:
 
 
 @dataclass(frozen=True)
-class Source(Node):
+class InputNode(Node):
     """Numbers that do not depend on weights, one vector per position: K = <x_p, y_q> / d, Θ = 0."""
 
     name: str

@@ -16,13 +16,13 @@ from torch import Tensor
 from tangentkit.infinite.propagate.network import (
     Arrange,
     Average,
+    InputNode,
     Mix,
     Network,
     Node,
     Nonlinear,
     Normalize,
     Part,
-    Source,
     Weights,
 )
 from tangentkit.infinite.propagate.position_pairs import PairAxis, Window, identity, needed, pair_map
@@ -85,7 +85,7 @@ class Propagation:
 
     def _compute(self, i: int, axes: Axes, fields: dict[int, tuple[Field, Axes]]) -> Field:
         node = self.network.nodes[i]
-        if isinstance(node, Source):
+        if isinstance(node, InputNode):
             k, factor = self.pairing.gram(i, axes)
             return Field(k, None, factor)
         if gathers_many(node, axes):

@@ -9,17 +9,17 @@ from tangentkit.infinite.duals.registry import Dual
 from tangentkit.infinite.propagate.network import (
     Arrange,
     Average,
+    InputNode,
     Mix,
     Network,
     Node,
     Nonlinear,
     Normalize,
     Part,
-    Source,
     Weights,
 )
 from tangentkit.infinite.propagate.position_pairs import Geometry, Patch, adaptive, identity, selection
-from tangentkit.infinite.reading.fields import Axis, Group, Hidden, Law, Refusal
+from tangentkit.infinite.reading.fields import Axis, FieldLaw, Group, Hidden, Refusal
 
 
 class Builder:
@@ -27,7 +27,7 @@ class Builder:
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
-        self.laws: list[Law] = []
+        self.laws: list[FieldLaw] = []
         self._places: dict[Node, int] = {}
         self._terms: dict[int, dict[int, float]] = {}
 
@@ -43,7 +43,7 @@ class Builder:
             tuple(replace(self.nodes[i], inputs=tuple(new[j] for j in self.nodes[i].inputs)) for i in order)
         )
 
-    def add(self, node: Node, law: Law) -> int:
+    def add(self, node: Node, law: FieldLaw) -> int:
         """The place of a node, new or known."""
         if node not in self._places:
             self._places[node] = len(self.nodes)
@@ -60,8 +60,8 @@ class Builder:
     def source(self, name: str, shape: Sequence[int], channel: int) -> Hidden:
         """A value that no weight touched, as channels and positions."""
         positions = tuple(a for a in range(1, len(shape)) if a != channel)
-        node = Source((), tuple(shape[a] for a in positions), name, positions, channel)
-        place = self.add(node, Law(gaussian=False, sources=frozenset()))
+        node = InputNode((), tuple(shape[a] for a in positions), name, positions, channel)
+        place = self.add(node, FieldLaw(gaussian=False, sources=frozenset()))
         axes = tuple(
             ("n",) if a == 0 else ("c",) if a == channel else (positions.index(a),) for a in range(len(shape))
         )
@@ -87,7 +87,7 @@ class Builder:
         seen = [self._seen(group, geometries) for group in h.groups]
         node = self.mix([group.node for group in seen], [f / sum(features) for f in features])
         weights = rule((node,), self.nodes[node].positions)
-        place = self.add(weights, Law(gaussian=True, sources=frozenset({weights.name})))
+        place = self.add(weights, FieldLaw(gaussian=True, sources=frozenset({weights.name})))
         return Hidden((self.tidy(replace(seen[0], node=place, width=width)),))
 
     def nonlinear(self, h: Hidden, dual: Dual) -> Hidden:
@@ -102,7 +102,7 @@ class Builder:
                     "linear or convolutional layer must come after it, or on that branch"
                 )
             node = Nonlinear((group.node,), self.nodes[group.node].positions, dual)
-            return replace(group, node=self.add(node, Law(gaussian=False, sources=law.sources)))
+            return replace(group, node=self.add(node, FieldLaw(gaussian=False, sources=law.sources)))
 
         return Hidden(tuple(map(apply, h.groups)))
 
@@ -352,7 +352,7 @@ class Builder:
         if len(nodes) == 1:
             return nodes[0]
         laws = [self.laws[node] for node in nodes]
-        law = Law(gaussian=False, sources=frozenset().union(*(law.sources for law in laws)))
+        law = FieldLaw(gaussian=False, sources=frozenset().union(*(law.sources for law in laws)))
         return self.add(Mix(tuple(nodes), self.nodes[nodes[0]].positions, tuple(shares)), law)
 
     def _sum(self, terms: dict[int, float]) -> int:
@@ -371,7 +371,7 @@ class Builder:
         if len(nodes) == 1 and flat[nodes[0]] == 1:
             return nodes[0]
         laws = [self.laws[node] for node in nodes]
-        law = Law(all(law.gaussian for law in laws), frozenset().union(*(law.sources for law in laws)))
+        law = FieldLaw(all(law.gaussian for law in laws), frozenset().union(*(law.sources for law in laws)))
         factors = tuple(factor**2 for factor in flat.values())
         place = self.add(Mix(tuple(nodes), self.nodes[nodes[0]].positions, factors), law)
         self._terms[place] = flat

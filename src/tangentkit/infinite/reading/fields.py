@@ -14,7 +14,7 @@ Axis = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
-class Law:
+class FieldLaw:
     """What is known of a field as a random function, channel by channel."""
 
     gaussian: bool

@@ -11,7 +11,7 @@ from torch.nn.modules.conv import _ConvNd
 
 from tangentkit.core.errors import ModelError
 from tangentkit.infinite.duals.registry import Dual, dual_of
-from tangentkit.infinite.propagate.network import Network, Source
+from tangentkit.infinite.propagate.network import InputNode, Network
 from tangentkit.infinite.reading.branches import BRANCHES, concatenated
 from tangentkit.infinite.reading.builder import Builder
 from tangentkit.infinite.reading.calls import argument_of, function_name, hidden_arguments, reason_against
@@ -41,9 +41,9 @@ class Reading:
     """Of the values that the first layers take."""
 
     @property
-    def sources(self) -> dict[int, Source]:
+    def sources(self) -> dict[int, InputNode]:
         """The nodes that take such values."""
-        return {i: node for i, node in enumerate(self.network.nodes) if isinstance(node, Source)}
+        return {i: node for i, node in enumerate(self.network.nodes) if isinstance(node, InputNode)}
 
 
 def read(traced: Trace, x: Tensor, scales: Scales) -> Reading:

@@ -21,7 +21,7 @@ from tangentkit.core.errors import InputError
 from tangentkit.linalg import Operator, check_finite
 from tangentkit.linalg.matrices import as_tensor
 from tangentkit.linalg.operator import Memory
-from tangentkit.machines.kernel_sources import Source, as_source, pieces, size
+from tangentkit.machines.kernel_sources import KernelSource, as_source, pieces, size
 
 FLOATS: Any = (np.float64, np.float32)
 SHARED = ("kernel", "f0")
@@ -93,7 +93,7 @@ class KernelMachine(BaseEstimator):
         self.sample_shape_ = f"(n, {self.n_features_in_})"
 
     @property
-    def _source(self) -> Source:
+    def _source(self) -> KernelSource:
         return as_source(self.kernel)
 
     @property

@@ -15,7 +15,7 @@ from tangentkit.linalg.checks import check_square
 from tangentkit.linalg.operator import Memory
 from tangentkit.linalg.spans import spans
 from tangentkit.linalg.times import times
-from tangentkit.machines.kernel_sources import Precomputed, Source, size, take_samples
+from tangentkit.machines.kernel_sources import KernelSource, Precomputed, size, take_samples
 
 MOST_ROWS = 2048
 """The most rows of a strip: beyond it a product gains nothing, and its float64 form takes room."""
@@ -75,7 +75,7 @@ class Strips:
             yield rows, strip if strip.dtype == like.dtype else room[: len(strip)].copy_(strip)
 
 
-def kernel_strips(source: Source, X: Any, landmarks: Int[Tensor, " m"], *, memory: Memory) -> Strips:
+def kernel_strips(source: KernelSource, X: Any, landmarks: Int[Tensor, " m"], *, memory: Memory) -> Strips:
     """k(X, X[landmarks]) of a kernel function, features or a matrix, such as one stored on disk.
 
     Strips fit a quarter of the memory budget.
@@ -113,7 +113,7 @@ def kernel_strips(source: Source, X: Any, landmarks: Int[Tensor, " m"], *, memor
 
 
 def landmark_matrix(
-    source: Source, X: Any, landmarks: Int[Tensor, " m"], strips: Strips
+    source: KernelSource, X: Any, landmarks: Int[Tensor, " m"], strips: Strips
 ) -> Float[Tensor, "m m"]:
     """k(landmarks, landmarks): of a function from itself, of a matrix from the strips of its columns."""
     if not isinstance(source, Precomputed):

@@ -190,7 +190,7 @@ class FeatureSpace(Space):
 
 
 def _inverted(shifted: Callable[[float], Tensor], s: float) -> tuple[Tensor, float]:
-    """The inverse of a matrix that is positive but for rounding, with the s that made it so, in the memory of the matrix.
+    """The inverse of a matrix that is positive but for rounding, with the s that made it so, in its memory.
 
     Raises:
         NumericalError: it is not positive, or it overflows.

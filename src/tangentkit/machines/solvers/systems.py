@@ -25,7 +25,7 @@ from tangentkit.linalg.checks import below_zero
 from tangentkit.linalg.operator import Memory
 from tangentkit.linalg.positivity import not_positive
 from tangentkit.linalg.solution import Method
-from tangentkit.machines.kernel_sources import Source
+from tangentkit.machines.kernel_sources import KernelSource
 from tangentkit.machines.solvers.fits import (
     Fit,
     WeightedOperator,
@@ -47,7 +47,7 @@ FEW_FLOPS, MOST_FLOPS = 1e9, 5e10
 class System:
     """Σ_i w_i (y_i - f(x_i))² + ridge ‖f‖²_K, to be minimized."""
 
-    source: Source
+    source: KernelSource
     X: Any
     Y: Float[Tensor, "n c"]
     is_flat: bool
