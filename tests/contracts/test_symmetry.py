@@ -15,6 +15,10 @@ from tangentkit.linalg import FactorOperator
 
 def network(dtype: torch.dtype = torch.float32) -> nn.Sequential:
     torch.manual_seed(0)
+    return fresh(dtype)
+
+
+def fresh(dtype: torch.dtype) -> nn.Sequential:
     layers = nn.Linear(7, 33), nn.ReLU(), nn.Linear(33, 33), nn.ReLU(), nn.Linear(33, 3)
     return nn.Sequential(*layers).to(dtype)
 
@@ -41,7 +45,7 @@ KERNELS: dict[str, Callable[[torch.dtype], Kernel]] = {
     "sketched": lambda dtype: tk.SketchedTangentKernel(network(dtype), dim=64),
     "infinite": lambda dtype: tk.InfiniteKernel(network(dtype)),
     "infinite nngp": lambda dtype: tk.InfiniteKernel(network(dtype), kind="nngp"),
-    "monte carlo": lambda dtype: tk.MonteCarloKernel(partial(network, dtype), samples=2),
+    "monte carlo": lambda dtype: tk.MonteCarloKernel(partial(fresh, dtype), samples=2),
 }
 OTHERS = {"own": lambda _: Rounded()}
 COMPOSITIONS: dict[str, Callable[[Kernel], Kernel]] = {

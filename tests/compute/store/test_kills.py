@@ -30,7 +30,7 @@ import json, os, signal, sys
 sys.path.insert(0, sys.argv[1])
 import torch, zarr, sklearn.datasets
 import tangentkit.data, tangentkit.models, tangentkit.sketch, tangentkit.infinite, tangentkit.cli
-from compute import test_kills
+from compute.store import test_kills
 print("ready", flush=True)
 for line in sys.stdin:
     order = json.loads(line)

@@ -23,7 +23,7 @@ KERNEL = Gaussian(delay=0.05)
 DRIVER = """
 import json, os, signal, sys
 import distributed, torch
-from compute.test_two_machines import KERNEL, samples
+from compute.store.test_two_machines import KERNEL, samples
 from tangentkit.compute import gram
 from tangentkit.compute.engines import Dask
 

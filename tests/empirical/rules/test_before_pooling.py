@@ -91,7 +91,7 @@ def test_the_cheaper_view_is_taken(outputs, seen):
     )
     kernel, x = TangentKernel(model), torch.randn(64, 1, 28, 28)
     profile = kernel._profiles.of(x)
-    work = routes.Work(64, 64, outputs, full=False, symmetric=True)
+    work = routes.Workload(64, 64, outputs, full=False, symmetric=True)
     arranged = routes.arrange(profile.structure.layers, profile.sizes, work, 4)
     assert (profile.structure.layers[0] not in arranged) == seen
     rows = {row.parameter: row for row in kernel.plan(x).rows}

@@ -41,7 +41,7 @@ class Workload:
         """The work in tiles of so many samples a side: each kind of tile, and how many there are of it.
 
         Example:
-            >>> [(tile.n, tile.m, times) for tile, times in Work(5, 5, 1, False, True).tiles(2).items()]
+            >>> [(tile.n, tile.m, times) for tile, times in Workload(5, 5, 1, False, True).tiles(2).items()]
             [(2, 2, 2), (1, 1, 1), (2, 2, 1), (1, 2, 2)]
         """
         rows, columns = _sides(self.n, samples), _sides(self.m, samples)
