@@ -12,7 +12,7 @@ from tangentkit.core.model.functions import ModelFunction
 from tangentkit.core.model.parameters import count
 from tangentkit.empirical.layers import VectorLayer
 from tangentkit.empirical.passes.batching import Batching, batching
-from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Cost, Size, Workload, arrange, in_tiles
+from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Cost, Route, Size, Workload, arrange, in_tiles
 from tangentkit.empirical.trust.profile import Profile
 
 
@@ -130,14 +130,14 @@ def _costs(
 
     def written(name: str, route: str) -> Cost:
         entries = Size(1, 1, 1, function.params[name].numel())
-        cost = in_tiles(VectorLayer(name, ()), entries, tiles, "elementwise", item)
+        cost = in_tiles(VectorLayer(name, ()), entries, tiles, Route.ELEMENTWISE, item)
         return Cost(route, cost.flops, cost.bytes)
 
     for layer, (entries, chosen) in arrange(structure.layers, profile.sizes, size.tile(work), item).items():
         cost = in_tiles(layer, entries, tiles, chosen.route, item)
         yield layer.weight, len(layer.uses), cost, ""
-        if layer.bias is not None and cost.route == "gradient":
-            yield layer.bias, len(layer.bias_uses), written(layer.bias, "elementwise"), ""
+        if layer.bias is not None and cost.route is Route.GRADIENT:
+            yield layer.bias, len(layer.bias_uses), written(layer.bias, Route.ELEMENTWISE), ""
         elif layer.bias is not None:
             # The products are the weight's; what is left is to add them up.
             sums = float(work.n * work.m * (work.products if work.full else 1))

@@ -18,7 +18,7 @@ from tangentkit.empirical.passes.blocks import Blocks
 from tangentkit.empirical.passes.generic import generic_gradients
 from tangentkit.empirical.passes.layer_gradients import square_norms
 from tangentkit.empirical.passes.recording import Recording
-from tangentkit.empirical.passes.routes import Cost, Costs, Workload, arrange
+from tangentkit.empirical.passes.routes import Cost, Costs, Route, Workload, arrange
 from tangentkit.empirical.trust.profile import Profile
 from tangentkit.empirical.trust.profiles import Profiles
 from tangentkit.linalg.spans import spans
@@ -104,7 +104,7 @@ class Engine:
         work = Workload(x.n, y.n, size.directions, full, x is y)
         blocks = Blocks.within(self.budget, self._item, max(x.n, y.n))
         built = [
-            z for layer, (z, c) in costs.items() if c.route == "gradient" and not is_written(layer, z, c)
+            z for layer, (z, c) in costs.items() if c.route is Route.GRADIENT and not is_written(layer, z, c)
         ]
         buffer = empty(next(iter(sums.values())), buffer_entries(built, work, blocks))
         grams: dict[object, Tensor] = {}
@@ -130,13 +130,13 @@ class Engine:
         """Adds a layer that was kept as factors."""
         if layer.weight in tile.x.written:
             return
-        if cost.route == "gradient":
+        if cost.route is Route.GRADIENT:
             contraction.add_gradients(tile, layer)
-        elif cost.route == "lookup (rows)":
+        elif cost.route is Route.LOOKUP_ROWS:
             contraction.add_lookup_gradients(tile, layer)
         else:
             # The Gram of the inputs serves all groups of directions, if there are several and it is small.
-            add = contraction.add_tied if cost.route == "tied" else contraction.add_pairwise
+            add = contraction.add_tied if cost.route is Route.TIED else contraction.add_pairwise
             add(tile, layer, keep_grams=again and cost.bytes < self.budget / 32)
 
     def _groups(self, size: Batching) -> Iterator[Tensor]:

@@ -28,7 +28,7 @@ from tangentkit.empirical.passes.layer_gradients import (
     matrix_gradients,
 )
 from tangentkit.empirical.passes.recording import Recording
-from tangentkit.empirical.passes.routes import Cost, Costs, Size
+from tangentkit.empirical.passes.routes import Cost, Costs, Route, Size
 from tangentkit.linalg.spans import spans
 
 
@@ -71,8 +71,8 @@ class Gathered:
 
 def is_written(layer: Layer, size: Size, cost: Cost) -> bool:
     """Whether a layer's gradients are written down, rather than kept as factors."""
-    written = isinstance(layer, VectorLayer) or cost.route == "assembled"
-    return written or (cost.route == "gradient" and size.compact)
+    written = isinstance(layer, VectorLayer) or cost.route is Route.ASSEMBLED
+    return written or (cost.route is Route.GRADIENT and size.compact)
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +182,7 @@ class _Gathering:
                 for part in layer.parts:
                     order = _order(cost, self.full)
                     _keep(side.outgoing(part), self.outgoing, part, self.samples, k, r, order)
-            if layer.bias is not None and cost.route == "gradient" and not size.compact:
+            if layer.bias is not None and cost.route is Route.GRADIENT and not size.compact:
                 self.written.put(layer.bias, self.samples, k, r, side.vectors(layer.bias_uses))
 
     def _write(self, recording: Recording, layer: Layer, g: Tensor) -> None:
@@ -214,7 +214,7 @@ def _write(
 
 def _order(cost: Cost, full: bool) -> str:
     """Which axis of g varies fastest but one: what the route multiplies without another copy."""
-    if cost.route == "gradient":
+    if cost.route is Route.GRADIENT:
         return "as it comes"
     return "positions apart" if full else "directions joined"
 

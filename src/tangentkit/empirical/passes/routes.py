@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Self
 
 from tangentkit.empirical.layers import (
@@ -91,11 +92,33 @@ class Size:
         return self.h * self.q * (self.p if self.compact else self.s)
 
 
+class Route(StrEnum):
+    """The ways in which a layer's part of a kernel is computed, by the names that plans show."""
+
+    FACTORED = "factored"
+    """Σ (a · a') (g · g') of inputs and outgoing gradients, one position each."""
+    PAIRWISE = "pairwise"
+    """The same over all pairs of positions."""
+    GRADIENT = "gradient"
+    """Gradients of weights, built or written down, and their inner products."""
+    LOOKUP_PAIRS = "lookup (pairs)"
+    """Pairs of positions that look up the same row."""
+    LOOKUP_ROWS = "lookup (rows)"
+    """Gradients of the rows that are looked up."""
+    TIED = "tied"
+    """A table that is also a weight, by the factors of both kinds of uses."""
+    ELEMENTWISE = "elementwise"
+    """Gradients of small parameters."""
+    ASSEMBLED = "assembled"
+    """Gradients of uses of several kinds, pulled back to the parameter."""
+
+
 @dataclass(frozen=True)
 class Cost:
     """What a route takes."""
 
     route: str
+    """A `Route`, or where a plan speaks of parameters without one, how they are computed."""
     flops: float
     bytes: float
 
@@ -172,12 +195,12 @@ def _matrix_costs(z: Size, w: Workload, item: int) -> list[Cost]:
     inputs = 2 * w.samples * z.summed / z.h  # what is summed is the same for all heads
     return [
         Cost(
-            "pairwise" if z.s > 1 else "factored",
+            Route.PAIRWISE if z.s > 1 else Route.FACTORED,
             2 * pairs * (z.p + w.products * z.q) + 2 * w.samples * z.summed,
             item * (3 * pairs * (w.products if w.full else 1) + inputs),
         ),
         Cost(
-            "gradient",
+            Route.GRADIENT,
             2 * w.samples * (w.r * z.s * columns + z.summed) + _gram_flops(w, columns),
             item * (w.samples * (w.r * columns + 2 * z.h * z.s * z.p) + inputs),
         ),
@@ -188,10 +211,10 @@ def _lookup_costs(z: Size, w: Workload, item: int) -> list[Cost]:
     pairs, rows = w.n * z.s * w.m * z.s * w.half(pair_block(w.n, z.s * w.copies)), min(z.p, w.n * z.s)
     return [
         Cost(
-            "lookup (pairs)", 2 * pairs * w.products * z.q, item * 3 * pairs * (w.products if w.full else 1)
+            Route.LOOKUP_PAIRS, 2 * pairs * w.products * z.q, item * 3 * pairs * (w.products if w.full else 1)
         ),
         Cost(
-            "lookup (rows)",
+            Route.LOOKUP_ROWS,
             _gram_flops(w, rows * z.q),
             item * 3 * w.samples * w.r * rows * z.q,
         ),
@@ -201,7 +224,7 @@ def _lookup_costs(z: Size, w: Workload, item: int) -> list[Cost]:
 def _tied_costs(z: Size, w: Workload, item: int) -> list[Cost]:
     pairs, _ = _matrix_costs(z, w, item)
     (written,) = _vector_costs(Size(1, 1, 1, z.q * z.p), w, item)
-    return [Cost("tied", pairs.flops, pairs.bytes), Cost("assembled", written.flops, written.bytes)]
+    return [Cost(Route.TIED, pairs.flops, pairs.bytes), Cost(Route.ASSEMBLED, written.flops, written.bytes)]
 
 
 def _sides(n: int, samples: int) -> dict[int, int]:
@@ -216,11 +239,11 @@ def _gram_flops(w: Workload, columns: int) -> float:
 
 
 def _vector_costs(z: Size, w: Workload, item: int) -> list[Cost]:
-    return [Cost("elementwise", _gram_flops(w, z.q), 2 * item * w.samples * w.r * z.q)]
+    return [Cost(Route.ELEMENTWISE, _gram_flops(w, z.q), 2 * item * w.samples * w.r * z.q)]
 
 
 def _assembled_costs(z: Size, w: Workload, item: int) -> list[Cost]:
-    return [replace(cost, route="assembled") for cost in _vector_costs(z, w, item)]
+    return [replace(cost, route=Route.ASSEMBLED) for cost in _vector_costs(z, w, item)]
 
 
 COSTS = {
