@@ -240,7 +240,7 @@ def test_dense_refuses_beyond_the_budget_with_the_bytes(tmp_path):
 
 def test_memory_refuses_what_does_not_fit(monkeypatch):
     monkeypatch.setattr("tangentkit.core.memory.free_bytes", lambda *_: 4 * 1000)
-    with pytest.raises(BudgetError, match=r"got 3.2 kB.*store="):
+    with pytest.raises(BudgetError, match=r"3200 bytes.*store="):
         gram(Gaussian(), samples(20))
 
 

@@ -6,10 +6,11 @@ from typing import Literal
 import numpy as np
 
 from tangentkit.core.errors import InputError, NumericalError
+from tangentkit.core.progress import Progress, silent
 from tangentkit.core.seeds import Key
 from tangentkit.report import Bars, Claim, Figure, Measured, StandIn, Table
 from tangentkit.studies.records import Record
-from tangentkit.studies.study import DataCard, Progress, Study, silent
+from tangentkit.studies.study import DataCard, Study
 
 
 @dataclass(frozen=True)

@@ -91,8 +91,8 @@ class Budget(int):
         if not self.holds(nbytes, copies=copies):
             raise BudgetError(
                 f"{what} beyond the memory budget",
-                expected=f"at most {format_bytes(self)}",
-                got=f"{format_bytes(copies * nbytes)}{of and f' for {of}'}",
+                expected=f"at most {_in_words(self)}",
+                got=f"{_in_words(copies * nbytes)}{of and f' for {of}'}",
                 hint=hint,
             )
 
@@ -110,6 +110,11 @@ class Budget(int):
 def memory_budget(memory: int | float | str | None = None, *, device: torch.device | str = "cpu") -> Budget:
     """The budget in bytes: what the user said, else a quarter of what is free on the device."""
     return Budget(DEFAULT_SHARE * free_bytes(device) if memory is None else parse_bytes(memory))
+
+
+def _in_words(size: float) -> str:
+    """Exact, since budget and need may look alike as people write them."""
+    return f"{int(size)} bytes ({format_bytes(size)})"
 
 
 def _free_in_cgroup(root: Path = Path("/sys/fs/cgroup")) -> int:

@@ -237,7 +237,7 @@ def test_pieces_do_not_matter(kind, samples):
 @pytest.mark.parametrize("kind", [ConjugateKernel, EmbeddingKernel])
 def test_a_sample_that_does_not_fit_the_budget(kind):
     with pytest.raises(
-        BudgetError, match=r"one sample are beyond the memory budget: expected at most 10 B, got .* B"
+        BudgetError, match=r"one sample are beyond the memory budget: expected at most 10 bytes .*, got"
     ):
         kind(network(), memory=10)(X)
 
