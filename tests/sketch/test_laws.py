@@ -49,7 +49,7 @@ class Recorded(Passes):
 def repeated(kernel, x, seeds):
     """Sketched kernels of x over seeds, (seeds, n, n), by one pass through the model."""
     kernel.features(x)
-    passes = Recorded(kernel._passes(x, kernel._arrangement.spans.vectors), x)
+    passes = Recorded(kernel._passes(x, kernel._arrangement.directions.vectors), x)
     found = []
     for seed in range(seeds):
         twin = kernel.reseeded(seed)

@@ -218,7 +218,7 @@ def test_coordinates_of_samples_count_in_the_budget():
     kernel = SketchedTangentKernel(fixed_model(), 4096, memory="2MB")
     x = line(40, 3)
     kernel.features(x)
-    passes = kernel._passes(x, kernel._arranged(x).spans.vectors)
+    passes = kernel._passes(x, kernel._arranged(x).directions.vectors)
     sizes = [rows.stop - rows.start for rows, first, _ in passes.sides(x) if first == 0]
     assert sum(sizes) == 40
     # A sample takes 3 x 4096 numbers of 8 bytes.

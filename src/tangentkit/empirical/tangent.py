@@ -211,10 +211,12 @@ class TangentKernel(Kernel):
         profile = self._profiles.of(x)
         like = next(iter(self.function.params.values()))
         if self.probes is None:
-            spans = directions(self.outputs, profile.outputs, like=like)
+            chosen = directions(self.outputs, profile.outputs, like=like)
         else:
-            spans = random_signs(self.probes, profile.outputs, seed=self.seed, like=like)
-        return Engine(self._profiles, profile, spans, memory_budget(self.memory, device=self.function.device))
+            chosen = random_signs(self.probes, profile.outputs, seed=self.seed, like=like)
+        return Engine(
+            self._profiles, profile, chosen, memory_budget(self.memory, device=self.function.device)
+        )
 
     def _along(self, x: Batch, v: Tensor) -> Engine:
         """The engine for one output direction."""

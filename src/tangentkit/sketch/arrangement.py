@@ -27,7 +27,7 @@ BUFFER_ENTRIES = 2**24
 
 
 @dataclass(frozen=True)
-class Spans:
+class SketchDirections:
     """The output directions of a kernel, and which of them each half-sketch sees."""
 
     vectors: Tensor
@@ -38,9 +38,9 @@ class Spans:
     """Random output signs: "none", "one" that both halves see, or signs of their "own"."""
 
 
-def spans(
+def sketch_directions(
     outputs: Outputs, probes: int | None, c: int, *, dim: int, calibrated: bool, key: Key, like: Tensor
-) -> Spans:
+) -> SketchDirections:
     """The directions of a choice of outputs, or random signs in their place.
 
     S signs with weights 1/sqrt(S) are the trace on average. They add at most 2/S to the relative variance of an
@@ -52,21 +52,21 @@ def spans(
         probes = dim
     if probes is None:
         vectors = directions(outputs, c, like=like).vectors
-        return Spans(vectors, (slice(0, len(vectors)), slice(0, len(vectors))))
+        return SketchDirections(vectors, (slice(0, len(vectors)), slice(0, len(vectors))))
     drawn = signs(key.fold("output signs"), probes * c).view(probes, c).to(like)
     if probes == 1:
-        return Spans(drawn, (slice(0, 1), slice(0, 1)), "one")
+        return SketchDirections(drawn, (slice(0, 1), slice(0, 1)), "one")
     middle = probes // 2
     halves = (slice(0, middle), slice(middle, probes))
     vectors = torch.cat([drawn[half] / math.sqrt(half.stop - half.start) for half in halves])
-    return Spans(vectors, halves, "own")
+    return SketchDirections(vectors, halves, "own")
 
 
 @dataclass(frozen=True, eq=False)
 class Arrangement:
     """Sketches the samples of a kernel."""
 
-    spans: Spans
+    directions: SketchDirections
     sketch: ModelSketch
     projection: Projection | None
     corrections: list[Tensor]
@@ -119,7 +119,7 @@ class Arrangement:
         one, other = (half.dim for half in self.sketch.halves)
         captured = 0.0 if self.projection is None else self.projection.captured
         return SketchPlan(
-            dict(self.sketch.methods), (self.rank, one, other), len(self.spans.vectors), captured
+            dict(self.sketch.methods), (self.rank, one, other), len(self.directions.vectors), captured
         )
 
 
@@ -128,7 +128,7 @@ def arrange(
     x: Batch,
     *,
     sketch: str,
-    spans: Spans,
+    directions: SketchDirections,
     dim: int,
     key: Key,
     orders: Orders,
@@ -140,7 +140,7 @@ def arrange(
         passes: through the model.
         x: a batch.
         sketch: what the user asked for.
-        spans: the output directions.
+        directions: of the outputs.
         dim: number of features.
         key: of all random numbers.
         orders: of the parameters.
@@ -151,7 +151,7 @@ def arrange(
     dims = (left - left // 2, left // 2)
     halves = [
         Half(key.fold("half", i), size, seen)
-        for i, (size, seen) in enumerate(zip(dims, spans.halves, strict=True))
+        for i, (size, seen) in enumerate(zip(dims, directions.halves, strict=True))
     ]
     seen = max(half.directions.stop - half.directions.start for half in halves)
     sizes = {layer.weight: profile.sizes[layer] for layer in profile.structure.layers}
@@ -173,23 +173,23 @@ def arrange(
         buffer=buffer_entries(passes),
         kept=passes.budget // 8,
     )
-    corrections = [] if projection is None else projection.sketched(made, like=spans.vectors)
-    return Arrangement(spans, made, projection, corrections)
+    corrections = [] if projection is None else projection.sketched(made, like=directions.vectors)
+    return Arrangement(directions, made, projection, corrections)
 
 
 def project(
-    passes: Passes, calibration: Batch, *, spans: Spans, dim: int, orders: Orders
+    passes: Passes, calibration: Batch, *, directions: SketchDirections, dim: int, orders: Orders
 ) -> Projection | None:
     """The exact coordinates that a calibration batch suggests; they depend on no seed.
 
     Raises:
         InputError: there are random output signs, which the halves do not share.
     """
-    if spans.signs == "own":
+    if directions.signs == "own":
         raise InputError(
             "a calibration batch does not go with random output signs",
             expected="calibration= or probes=",
-            got=f"both ({len(spans.vectors)} signs)",
+            got=f"both ({len(directions.vectors)} signs)",
             hint="no probes=: signs would add more error than calibration saves",
         )
     return calibrate(

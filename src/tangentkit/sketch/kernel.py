@@ -25,7 +25,7 @@ from tangentkit.empirical.outputs import Outputs, as_outputs, words
 from tangentkit.empirical.tangent import outside_autograd
 from tangentkit.empirical.trust.profiles import Profiles
 from tangentkit.linalg.symmetry import mirrored
-from tangentkit.sketch.arrangement import Arrangement, arrange, project, spans
+from tangentkit.sketch.arrangement import Arrangement, arrange, project, sketch_directions
 from tangentkit.sketch.calibration.projection import Projection
 from tangentkit.sketch.error.sketched import Sketched
 from tangentkit.sketch.loss import Loss, LossOfModel
@@ -241,12 +241,12 @@ class SketchedTangentKernel(Kernel):
         arranged = self._arranged(x)
 
         def work() -> Sketched:
-            like = arranged.spans.vectors
+            like = arranged.directions.vectors
             norms = (
                 torch.zeros(batch_size(x), dtype=torch.float64, device=like.device) if with_norms else None
             )
             exact, halves = arranged.features(self._passes(x, like), x, norms=norms)
-            return Sketched(exact, halves, arranged.shares, arranged.spans.signs, norms)
+            return Sketched(exact, halves, arranged.shares, arranged.directions.signs, norms)
 
         found = self._profiles.computed(x, work)
         finite = torch.stack([half.isfinite().all(1) for half in (found.exact, *found.halves)]).all(0)
@@ -271,16 +271,18 @@ class SketchedTangentKernel(Kernel):
         key, like = Key(self.seed).fold("sketch"), next(iter(self.function.params.values()))
         c = self._profiles.of(typical).outputs
         calibrated = self.calibration is not None
-        found = spans(self.outputs, self.probes, c, dim=self.dim, calibrated=calibrated, key=key, like=like)
+        found = sketch_directions(
+            self.outputs, self.probes, c, dim=self.dim, calibrated=calibrated, key=key, like=like
+        )
         passes = self._passes(typical, found.vectors)
         if self.calibration is not None and self._projection is None:
-            made = project(passes, self.calibration, spans=found, dim=self.dim, orders=self._orders)
+            made = project(passes, self.calibration, directions=found, dim=self.dim, orders=self._orders)
             self._projection = (made,)
         return arrange(
             passes,
             typical,
             sketch=self.sketch,
-            spans=found,
+            directions=found,
             dim=self.dim,
             key=key,
             orders=self._orders,

@@ -75,8 +75,8 @@ class Engine:
 
     def work(self, x: Batch, y: Batch | None) -> Workload:
         """The work that a call means."""
-        n, spans = batch_size(x), self.directions
-        return Workload(n, n if y is None else batch_size(y), len(spans.vectors), spans.full, y is None)
+        n, chosen = batch_size(x), self.directions
+        return Workload(n, n if y is None else batch_size(y), len(chosen.vectors), chosen.full, y is None)
 
     def _costs(self, work: Workload, size: Batching) -> Costs:
         """The route of every layer, the same for all tiles."""
