@@ -226,7 +226,7 @@ def test_coordinates_of_samples_count_in_the_budget():
 
 
 def test_features_that_fit_no_memory():
-    with pytest.raises(BudgetError, match=r"features do not fit.*smaller dim"):
+    with pytest.raises(BudgetError, match=r"features are beyond the memory budget.*smaller dim"):
         SketchedTangentKernel(fixed_model(), 10**12).features(line(4, 3))
 
 
