@@ -42,7 +42,10 @@ def test_the_zoo_is_large():
 def test_every_kernel_of_the_outputs_is_right(name, dtype):
     case = CASES[name]
     (x, y), gaps = case.batches(dtype), {}
-    for kind, outputs in choices(name).items():
+    every = choices(name)
+    # The kinds differ in their directions alone: of float32, the sum of all and all apart do.
+    wanted = every if dtype == torch.float64 else {kind: every[kind] for kind in ("trace", "full")}
+    for kind, outputs in wanted.items():
         kernel = case.kernel(outputs, dtype) if kind == "vector" else kernel_of(name, outputs, dtype)
         if dtype == torch.float64 or kind == "trace":
             gaps[f"{kind}, symmetric"] = gap(kernel(x), expected(name, outputs, symmetric=True))
@@ -215,8 +218,9 @@ def test_module_batch_and_chance_are_left_untouched(name):
 def test_one_sample(name):
     x, y = CASES[name].batches()
     one = take(x, slice(5, 6))
-    assert gap(CASES[name].kernel()(one), expected(name, "trace", symmetric=True)[5:, 5:]) <= 1e-10
-    assert gap(CASES[name].kernel()(one, y), expected(name, "trace", symmetric=False)[5:]) <= 1e-10
+    kernel = CASES[name].kernel()  # which has seen nothing but this sample
+    assert gap(kernel(one), expected(name, "trace", symmetric=True)[5:, 5:]) <= 1e-10
+    assert gap(kernel(one, y), expected(name, "trace", symmetric=False)[5:]) <= 1e-10
 
 
 @over_cases
