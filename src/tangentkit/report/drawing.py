@@ -5,12 +5,15 @@ No pyplot: nothing is registered globally, and no window system is needed.
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from tangentkit.report.figure import Figure
+from tangentkit.report.figure import Figure, words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ImageFormat = Literal["svg", "png"]
 
@@ -57,6 +60,28 @@ def image(figure: Figure, palette: Palette = LIGHT, *, format: ImageFormat = "sv
         metadata = {"Date": None} if format == "svg" else {"Software": None}
         canvas.savefig(content, format=format, dpi=PNG_DPI, metadata=metadata)
     return content.getvalue()
+
+
+def axes_with(figure: Figure, ax: "Axes | None" = None) -> "Axes":
+    """Axes with the figure on them: the given ones, or new ones in the library's colors.
+
+    Example:
+        >>> from tangentkit.report.figure import Histogram
+        >>> ax = axes_with(Histogram(title="t", caption="c", samples={"a": [1.0, 2.0]}))
+        >>> ax.get_title()
+        't'
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as Canvas
+
+    with nullcontext() if ax is not None else _colors(LIGHT):
+        if ax is None:
+            canvas = Canvas(figsize=figure.size, layout="constrained")
+            FigureCanvasAgg(canvas)
+            ax = canvas.add_subplot()
+        figure.draw(ax)
+        ax.set_title(words(figure.title))
+    return ax
 
 
 def save(figure: Figure, path: str | Path, palette: Palette = LIGHT) -> Path:
