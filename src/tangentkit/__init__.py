@@ -61,7 +61,18 @@ if TYPE_CHECKING:
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
     from tangentkit.surrogate import neighbors as neighbors
 
-_PACKAGES = ("analysis", "compute", "data", "infinite", "linalg", "linearized", "machines", "models", "nn", "reference")
+_PACKAGES = (
+    "analysis",
+    "compute",
+    "data",
+    "infinite",
+    "linalg",
+    "linearized",
+    "machines",
+    "models",
+    "nn",
+    "reference",
+)
 _HOMES = {
     "TangentkitError": "core",
     "compare_distributions": "analysis",

@@ -38,7 +38,7 @@ def test_layers_come_in_groups_that_fit_and_are_what_hooks_see(memory, groups):
 
 def test_a_layer_that_does_not_fit_is_refused_by_name():
     model = nn.Sequential(nn.Linear(4, 500), nn.Linear(500, 2))
-    with pytest.raises(BudgetError, match="layer '0' .*1000 samples of 500 numbers.*pool="):
+    with pytest.raises(BudgetError, match=r"layer '0' .*1000 samples of 500 numbers.*pool="):
         list(outputs(model, (torch.randn(1000, 4),), memory="1MB").groups())
 
 
@@ -69,9 +69,7 @@ def test_the_network_says_its_classes_where_it_has_one_output_each():
     found = outputs(model, (x,))
     torch.testing.assert_close(found.network_classes(0, 4), model(x).argmax(1))
     assert found.network_classes(0, 3) is None
-    torch.testing.assert_close(
-        outputs(nn.Linear(3, 1), (x,)).network_classes(0, 2).shape, torch.Size([9])
-    )
+    torch.testing.assert_close(outputs(nn.Linear(3, 1), (x,)).network_classes(0, 2).shape, torch.Size([9]))
 
 
 def test_bad_layers_are_refused():

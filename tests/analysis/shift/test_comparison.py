@@ -53,11 +53,15 @@ def test_p_values_of_a_networks_own_kernel_are_uniform_without_a_shift():
     check_uniform(p_values(40, draw, kernel=kernel, permutations=39), 40)
 
 
+def some_far_away(x, chance):
+    return np.where(chance.random((len(x), 1)) < 0.2, x + 6, x)
+
+
 SHIFTS = {
-    "mean": (lambda x, chance: x + 0.7, "classifier"),
-    "scale": (lambda x, chance: 2 * x, "energy"),
-    "a fifth far away": (lambda x, chance: np.where(chance.random((len(x), 1)) < 0.2, x + 6, x), "MMD"),
-    "one component bent": (lambda x, chance: np.concatenate([x[:, :3], np.abs(x[:, 3:])], 1), "KS"),
+    "mean": (lambda x, _: x + 0.7, "classifier"),
+    "scale": (lambda x, _: 2 * x, "energy"),
+    "a fifth far away": (some_far_away, "MMD"),
+    "one component bent": (lambda x, _: np.concatenate([x[:, :3], np.abs(x[:, 3:])], 1), "KS"),
 }
 
 
@@ -111,7 +115,7 @@ def test_drivers_are_the_planted_points():
 
 def test_filtering_moves_p_towards_m():
     chance = np.random.default_rng(0)
-    P = np.concatenate([chance.normal(size=(100, 3)), chance.normal(size=(100, 3)) + [8, 0, 0]])
+    P = np.concatenate([chance.normal(size=(100, 3)), chance.normal([8, 0, 0], size=(100, 3))])
     M = chance.normal(size=(80, 3))
     found = tk.compare_distributions(P, M)
     kept = found.filtered()
@@ -123,7 +127,10 @@ def test_filtering_moves_p_towards_m():
 
 def test_false_discoveries_are_controlled_over_components():
     chance = np.random.default_rng(0)
-    P, M = chance.normal(size=(100, 6)) * [9, 1, 1, 1, 1, 1], chance.normal(size=(100, 6)) * [9, 1, 1, 1, 1, 1]
+    P, M = (
+        chance.normal(size=(100, 6)) * [9, 1, 1, 1, 1, 1],
+        chance.normal(size=(100, 6)) * [9, 1, 1, 1, 1, 1],
+    )
     M[:, 0] += 9
     found = tk.compare_distributions(P, M)
     p = [c.p_value for c in found.components]

@@ -68,14 +68,12 @@ class LayerOutputs:
     def network_classes(self, batch: int, outputs: int) -> Tensor | None:
         """The index of the largest output of every sample; None where there is no output for each class."""
         x, function = self.batches[batch], self.activations.function
-        found = []
+        spans = self.activations.spans(x, self.activations.survey(x, []))
         try:
             with torch.no_grad():
-                for samples in self.activations.spans(x, self.activations.survey(x, [])):
-                    found.append(function(function.params, take(x, samples)).cpu())
+                logits = torch.cat([function(function.params, take(x, samples)).cpu() for samples in spans])
         except ModelError:
             return None
-        logits = torch.cat(found)
         if logits.shape[1] == 1 and outputs == 2:
             return (logits[:, 0] > 0).long()
         return logits.argmax(1) if logits.shape[1] == outputs else None
@@ -104,7 +102,9 @@ class LayerOutputs:
         held = 0
         for name, width in sizes.items():
             if not width:
-                raise ModelError(f"the model never calls layer {name!r}", hint="a layer that its forward calls")
+                raise ModelError(
+                    f"the model never calls layer {name!r}", hint="a layer that its forward calls"
+                )
             nbytes = samples * width * 8
             budget.check(
                 nbytes,

@@ -48,7 +48,9 @@ class NeuralCollapse:
             ("NC3", "last layer against class centers", self.nc3),
             ("NC4", "nearest center against the network", self.nc4),
         )
-        return Table("Neural collapse", ("", "what", Column("value", ".3g")), rows, note="0 is full collapse.")
+        return Table(
+            "Neural collapse", ("", "what", Column("value", ".3g")), rows, note="0 is full collapse."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers."""
@@ -126,7 +128,7 @@ def _within_by_between(
     """tr(Σ_W Σ_B⁺) = (C/n) Σ_i ‖S⁻¹ Uᵀ (h_i - μ_c(i))‖², U S the thin decomposition of the centers; and its rank."""
     _, S, Uh = torch.linalg.svd(offsets, full_matrices=False)
     rounding = max(offsets.shape) * torch.finfo(S.dtype).eps * centers.abs().max()
-    r = min(int((S > max(float(rounding), 1e-12 * float(S[0]))).sum()), len(centers) - 1)
+    r = min(int((max(float(rounding), 1e-12 * float(S[0])) < S).sum()), len(centers) - 1)
     measured = Uh[:r].T / S[:r]
     total = sum(
         float((((h[y == c].double() - mean) @ measured).square()).sum()) for c, mean in enumerate(centers)
@@ -194,6 +196,8 @@ def _check_apart(norms: Tensor, centers: Tensor, names: np.ndarray) -> None:
         raise NumericalError(
             "class centers have no direction from their mean",
             expected="centers apart from each other",
-            got="the same center for all classes" if len(same) == len(names) else f"the mean for class {which}",
+            got="the same center for all classes"
+            if len(same) == len(names)
+            else f"the mean for class {which}",
             hint="features that are not constant",
         )

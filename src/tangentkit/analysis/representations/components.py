@@ -26,9 +26,7 @@ class Components:
     """(r,) the share of the variance of the training samples that the first 1, 2, ... components have."""
 
 
-def principal_components(
-    train: Float[Tensor, "n d"], test: Float[Tensor, "m d"], most: int
-) -> Components:
+def principal_components(train: Float[Tensor, "n d"], test: Float[Tensor, "m d"], most: int) -> Components:
     """The first components of activations, each coordinate standardized by its mean and deviation in training.
 
     Of wide layers (d > n) by the n × n matrix of inner products, of others by the d × d covariance; coordinates that
@@ -89,4 +87,9 @@ def _by_inner_products(
         L.addmm_(b, a.T)
     pca = KernelPCA(most, kernel="precomputed", eigen_solver="dense")
     scores = pca.fit_transform(K.numpy())
-    return scores, pca.transform(L.numpy()), np.asarray(pca.eigenvalues_) / (n - 1), float(K.trace()) / (n - 1)
+    return (
+        scores,
+        pca.transform(L.numpy()),
+        np.asarray(pca.eigenvalues_) / (n - 1),
+        float(K.trace()) / (n - 1),
+    )

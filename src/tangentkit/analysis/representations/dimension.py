@@ -49,7 +49,9 @@ def two_nn(features: Any, *, discard: float = 0.1) -> float:
     kept = max(1, int(n * (1 - discard))) if discard else n - 1
     x, y = ratios[:kept], -np.log1p(-np.arange(1, kept + 1) / n)
     if not x @ x > 0:
-        raise NumericalError("TwoNN has no slope", got="two nearest neighbors at one distance, for every point")
+        raise NumericalError(
+            "TwoNN has no slope", got="two nearest neighbors at one distance, for every point"
+        )
     return float(x @ y / (x @ x))
 
 

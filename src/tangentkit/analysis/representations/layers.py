@@ -242,7 +242,9 @@ def _labels(y: Any, y_test: Any) -> tuple[np.ndarray, Int[Tensor, " n"], Int[Ten
     names, train = read_labels(y, name="probe_layers")
     if len(train) < 2 * NEIGHBORS:
         raise InputError(
-            "too few training samples", expected=f"{2 * NEIGHBORS} or more, for {NEIGHBORS}-NN", got=len(train)
+            "too few training samples",
+            expected=f"{2 * NEIGHBORS} or more, for {NEIGHBORS}-NN",
+            got=len(train),
         )
     # One class may be all there is in a test set: together with the others it is read.
     everything, index = read_labels(np.concatenate([_array(y), _array(y_test)]), name="probe_layers")

@@ -34,8 +34,8 @@ def _nearest_center() -> Any:
 def _linear_svm() -> Any:
     from sklearn.svm import LinearSVC
 
-    # In the primal, since there are never more components than samples; from there Newton's method needs few steps.
-    return LinearSVC(C=1.0, dual=False, max_iter=10_000)
+    # "auto" is the primal here, since components are fewer than samples: Newton's method needs few steps there.
+    return LinearSVC(C=1.0, dual="auto", max_iter=10_000)
 
 
 CLASSIFIERS: dict[str, Callable[[], Any]] = {
@@ -124,6 +124,7 @@ def accuracies(
         table = {name: tuple(accuracy(make, d) for d in dims) for name, make in CLASSIFIERS.items()}
     stopped = [w for w in heard if issubclass(w.category, ConvergenceWarning)]
     if stopped:
-        text = f"layer {layer!r}: the linear SVM did not converge for {len(stopped)} of {len(dims)} numbers of components"
-        warnings.warn(f"{text}; its accuracy there may be too low", ProbeWarning, stacklevel=4)
+        how_often = f"{len(stopped)} of {len(dims)} numbers of components"
+        text = f"layer {layer!r}: the linear SVM did not converge for {how_often}; there it may do too badly"
+        warnings.warn(text, ProbeWarning, stacklevel=4)
     return table

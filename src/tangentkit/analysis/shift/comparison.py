@@ -79,7 +79,7 @@ class DistributionComparison:
     p_value: float
     """That of all tests together, corrected for there being several."""
     tests: dict[str, ShiftTest]
-    """"KS", "energy", "MMD", "classifier"."""
+    """Those of "KS", "energy", "MMD" and "classifier"."""
     components: tuple[ComponentTest, ...]
     auc: Measured
     """Cross-validated area under the ROC curve of a linear classifier of P against M, with its error over folds."""
@@ -143,7 +143,11 @@ class DistributionComparison:
         )
         columns = ("test", "statistic", Column("value", ".4g"), Column("p", ".4f"))
         return Table(
-            "P against M", columns, (*rows, ("all", "smallest p-value", None, self.p_value)), note, (len(rows),)
+            "P against M",
+            columns,
+            (*rows, ("all", "smallest p-value", None, self.p_value)),
+            note,
+            (len(rows),),
         )
 
     def component_table(self) -> Table:
@@ -156,7 +160,8 @@ class DistributionComparison:
             Column("p adjusted", ".3g"),
         )
         rows = tuple(
-            (i + 1, c.variance, c.statistic, c.p_value, c.false_discovery) for i, c in enumerate(self.components)
+            (i + 1, c.variance, c.statistic, c.p_value, c.false_discovery)
+            for i, c in enumerate(self.components)
         )
         note = "Two-sided Kolmogorov-Smirnov tests; adjusted for false discoveries (Benjamini, Hochberg)."
         return Table("Principal components", columns, rows, note)
@@ -218,8 +223,8 @@ def compare_distributions(
     """Whether two samples are of one distribution, and what tells them apart.
 
     Four tests share the same permutations of the pooled points: the largest Kolmogorov-Smirnov statistic over
-    principal components, the energy distance, the maximum mean discrepancy (MMD), and the cross-validated AUC of a linear
-    classifier on the components. `.p_value` is corrected for there being four, and uniform where there is no shift.
+    principal components, the energy distance, the maximum mean discrepancy (MMD), and the cross-validated AUC of a
+    linear classifier on the components. `.p_value` is corrected for there being four, and uniform where there is no shift.
 
     All pairs of points are looked at, (n + m)² of them: of more than some ten thousand take a random part.
 
@@ -245,12 +250,16 @@ def compare_distributions(
     """
     _check_counts(components, permutations)
     if kernel is not None and not isinstance(kernel, Kernel):
-        raise InputError("not a kernel", expected="a kernel of tangentkit, or None", got=type(kernel).__name__)
+        raise InputError(
+            "not a kernel", expected="a kernel of tangentkit, or None", got=type(kernel).__name__
+        )
     pooled: Pooled = PooledFeatures(P, M, seed) if kernel is None else PooledKernel(kernel, P, M)
     if min(pooled.sizes) < FEWEST:
         n, m = pooled.sizes
         raise InputError(
-            "too few points to compare", expected=f"{FEWEST} or more of either sample", got=f"{n} of P, {m} of M"
+            "too few points to compare",
+            expected=f"{FEWEST} or more of either sample",
+            got=f"{n} of P, {m} of M",
         )
     return _compared(pooled, seed, components, permutations, memory)
 
@@ -294,7 +303,7 @@ def _compared(
 
 def _component_tests(scores: NDArray, shares: NDArray, n: int) -> tuple[ComponentTest, ...]:
     method = "exact" if len(scores) <= EXACT else "asymp"
-    found = [stats.ks_2samp(score[:n], score[n:], method=method) for score in scores.T]
+    found: list[Any] = [stats.ks_2samp(score[:n], score[n:], method=method) for score in scores.T]
     adjusted = stats.false_discovery_control([ks.pvalue for ks in found])
     return tuple(
         ComponentTest(float(share), float(ks.statistic), float(ks.pvalue), float(q))

@@ -142,7 +142,9 @@ class PooledKernel:
         n = len(self.K)
         total = float(np.trace(self.K) - self.K.sum() / n)
         if not total > 8 * n * np.finfo(np.float32).eps * np.abs(self.K).max():
-            raise NumericalError("the kernel is constant over all samples", expected="samples that it tells apart")
+            raise NumericalError(
+                "the kernel is constant over all samples", expected="samples that it tells apart"
+            )
         pca = KernelPCA(min(most, n - 1), kernel="precomputed", eigen_solver="dense")
         return _of_variance(pca.fit_transform(self.K), np.asarray(pca.eigenvalues_) / total)
 

@@ -1,7 +1,7 @@
 """Statistics of a division of points into two samples, for many divisions at once, and p-values by permutation.
 
-A division is a column of 0 and 1; the first column is the true one. All divisions have as many points of either sample in
-every fold as the true one, so that each is as likely under no shift, and cross-validation is fair to each.
+A division is a column of 0 and 1; the first column is the true one. All divisions have as many points of either sample
+in every fold as the true one, so that each is as likely under no shift, and cross-validation is fair to each.
 """
 
 from collections.abc import Iterator, Sequence
@@ -60,8 +60,8 @@ def largest_ks(scores: Float[np.ndarray, "n r"], Z: Bool[np.ndarray, "n t"]) -> 
 class PairSums:
     """Sums of a symmetric matrix A over pairs of points, within and between the samples of every division.
 
-    From them the statistic mean_PP + mean_MM - 2 mean_PM, without the pairs of a point with itself: the unbiased squared
-    MMD where A is a kernel, the energy distance where A is minus a distance.
+    From them the statistic mean_PP + mean_MM - 2 mean_PM, without the pairs of a point with itself: the unbiased
+    squared MMD where A is a kernel, the energy distance where A is minus a distance.
     """
 
     def __init__(self, Z: Float[np.ndarray, "n t"]):
@@ -134,9 +134,9 @@ def cross_validated_auc(
 def permutation_p_values(statistics: Float[np.ndarray, "k t"]) -> tuple[Float[np.ndarray, " k"], float]:
     """The p-value of every statistic for the first division, and one for all of them.
 
-    p = #{divisions with a statistic at least as large} / #{divisions}, the true one counted. The one for all is that of the
-    smallest p-value over statistics, referred to the smallest of every division (Westfall, Young 1993): exact, however
-    the statistics depend on each other, where Bonferroni's correction would lose power.
+    p = #{divisions with a statistic at least as large} / #{divisions}, the true one counted. The one for all is that
+    of the smallest p-value over statistics, referred to the smallest of every division (Westfall, Young 1993): exact,
+    however the statistics depend on each other, where Bonferroni's correction would lose power.
 
     Example:
         >>> each, one = permutation_p_values(np.array([[3.0, 1.0, 2.0, 0.0], [1.0, 2.0, 3.0, 4.0]]))
