@@ -224,7 +224,8 @@ def compare_distributions(
 
     Four tests share the same permutations of the pooled points: the largest Kolmogorov-Smirnov statistic over
     principal components, the energy distance, the maximum mean discrepancy (MMD), and the cross-validated AUC of a
-    linear classifier on the components. `.p_value` is corrected for there being four, and uniform where there is no shift.
+    linear classifier on the components. `.p_value` is corrected for there being four, and uniform where there is no
+    shift.
 
     All pairs of points are looked at, (n + m)² of them: of more than some ten thousand take a random part.
 

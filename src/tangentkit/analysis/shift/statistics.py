@@ -1,7 +1,7 @@
 """Statistics of a division of points into two samples, for many divisions at once, and p-values by permutation.
 
-A division is a column of 0 and 1; the first column is the true one. All divisions have as many points of either sample
-in every fold as the true one, so that each is as likely under no shift, and cross-validation is fair to each.
+A division is a column of 0 and 1; the first column is the true one. All divisions have as many points of either
+sample in every fold as the true one, so that each is as likely under no shift, and cross-validation is fair to each.
 """
 
 from collections.abc import Iterator, Sequence
