@@ -5,7 +5,7 @@ No pyplot: nothing is registered globally, and no window system is needed.
 
 import io
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
@@ -62,25 +62,17 @@ def image(figure: Figure, palette: Palette = LIGHT, *, format: ImageFormat = "sv
     return content.getvalue()
 
 
-def axes_with(figure: Figure, ax: "Axes | None" = None) -> "Axes":
-    """Axes with the figure on them: the given ones, or new ones in the library's colors.
+def drawn(figure: Figure, ax: "Axes | None" = None) -> "Axes":
+    """The axes that the figure was added to: those given, or new ones of its own size, which belong to no window."""
+    if ax is None:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure as Canvas
 
-    Example:
-        >>> from tangentkit.report.figure import Histogram
-        >>> ax = axes_with(Histogram(title="t", caption="c", samples={"a": [1.0, 2.0]}))
-        >>> ax.get_title()
-        't'
-    """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure as Canvas
-
-    with nullcontext() if ax is not None else _colors(LIGHT):
-        if ax is None:
-            canvas = Canvas(figsize=figure.size, layout="constrained")
-            FigureCanvasAgg(canvas)
-            ax = canvas.add_subplot()
-        figure.draw(ax)
+        canvas = Canvas(figsize=figure.size, layout="constrained")
+        FigureCanvasAgg(canvas)
+        ax = canvas.add_subplot()
         ax.set_title(words(figure.title))
+    figure.draw(ax)
     return ax
 
 

@@ -23,7 +23,7 @@ def outputs(model, batches, layers=None, pool=None, forward=None, memory=None):
     return LayerOutputs(model, batches, layers, pool=pool, forward=forward, memory=memory)
 
 
-@pytest.mark.parametrize(("memory", "groups"), [("1GB", 1), ("400kB", 3)])
+@pytest.mark.parametrize(("memory", "groups"), [("1GB", 1), ("180kB", 3)])
 def test_layers_come_in_groups_that_fit_and_are_what_hooks_see(memory, groups):
     model = nn.Sequential(nn.Linear(4, 20), nn.Tanh(), nn.Linear(20, 20), nn.Tanh(), nn.Linear(20, 3))
     x, test = torch.randn(150, 4), torch.randn(30, 4)

@@ -8,15 +8,15 @@ from torch import Tensor, nn
 
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.errors import InputError, ModelError
-from tangentkit.core.memory import Budget, memory_budget
+from tangentkit.core.memory import memory_budget
 from tangentkit.core.model.functions import Forward
 from tangentkit.empirical.activations.watching import SILENT, Activations, Calls, outputs_of
 
 Pool = Callable[[Tensor], Tensor]
 """A layer's output (n, ...) -> what counts of it (n, ...)."""
 
-COPIES = 5
-"""Activations of a layer that are there at once: as they are, in float64, standardized, and the products of these."""
+COPIES = 6
+"""Activations that are there at once: as they are, sorted for copies of points, in float64, and standardized."""
 
 
 class LayerOutputs:
@@ -47,8 +47,10 @@ class LayerOutputs:
 
         self.activations = Activations(model, pooled, forward=forward, memory=memory)
         self.budget = memory_budget(memory, device=self.activations.function.device)
+        # Passes run while a group is held once, of which there will be copies later.
         self.activations = self.activations.within(self.budget // 4)
         self.batches = [self.activations.checked(batch) for batch in batches]
+        self.dtype = torch.promote_types(self.activations.function.dtype, torch.float32)
         self.layers = self._chosen(layers)
 
     def groups(self) -> Iterator[list[tuple[str, list[Float[Tensor, "n d"]]]]]:
@@ -60,8 +62,7 @@ class LayerOutputs:
             BudgetError: one layer does not fit.
             ModelError: a layer is never called, or does not have the samples first.
         """
-        # What a caller holds of the last group must not stand in the way of the next one.
-        for names in self._groups(Budget(self.budget * 3 // 4)):
+        for names in self._groups():
             parts = [self._outputs(batch, names) for batch in self.batches]
             yield [(name, [part.pop(name) for part in parts]) for name in list(parts[0])]
 
@@ -93,7 +94,7 @@ class LayerOutputs:
             activations.check_name(layer)
         return list(dict.fromkeys(layers))
 
-    def _groups(self, budget: Budget) -> list[list[str]]:
+    def _groups(self) -> list[list[str]]:
         few = take(self.batches[0], slice(0, 2))
         [(_, calls)] = list(self.activations.pieces(few, self.layers))
         samples = sum(map(batch_size, self.batches))
@@ -105,15 +106,15 @@ class LayerOutputs:
                 raise ModelError(
                     f"the model never calls layer {name!r}", hint="a layer that its forward calls"
                 )
-            nbytes = samples * width * 8
-            budget.check(
+            nbytes = samples * width * self.dtype.itemsize
+            self.budget.check(
                 nbytes,
                 f"the activations of layer {name!r} are",
                 of=f"{samples} samples of {width} numbers",
                 copies=COPIES,
                 hint="pool=lambda h: h.flatten(2).mean(2) for images, fewer samples, or memory=...",
             )
-            if groups[-1] and not budget.holds(held + nbytes, copies=COPIES):
+            if groups[-1] and not self.budget.holds(held + nbytes, copies=COPIES):
                 groups.append([])
                 held = 0
             groups[-1].append(name)
@@ -126,8 +127,7 @@ class LayerOutputs:
         for samples, calls in self.activations.pieces(x, names):
             for name, h in _numbered(calls).items():
                 if name not in held:
-                    dtype = torch.float64 if h.dtype == torch.float64 else torch.float32
-                    held[name] = torch.empty(batch_size(x), h.shape[1], dtype=dtype)
+                    held[name] = torch.empty(batch_size(x), h.shape[1], dtype=self.dtype)
                 held[name][samples] = h.to(held[name])
         return held
 

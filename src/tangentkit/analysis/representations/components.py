@@ -45,18 +45,28 @@ def principal_components(train: Float[Tensor, "n d"], test: Float[Tensor, "m d"]
         >>> found.train.shape, found.test.shape, round(float(found.variance[-1]), 6)
         ((9, 4), (5, 4), 1.0)
     """
-    mean, scale = train.mean(0, dtype=torch.float64), train.double().std(0, correction=0)
+    mean, scale = _mean_and_deviation(train)
     # A deviation of rounding is none.
     varies = scale > 8 * torch.finfo(train.dtype).eps * mean.abs()
     if not varies.any():
         raise NumericalError("activations are constant", expected="a coordinate that varies over samples")
-    train, test, mean, scale = train[:, varies], test[:, varies], mean[varies], scale[varies]
+    if not varies.all():
+        train, test, mean, scale = train[:, varies], test[:, varies], mean[varies], scale[varies]
     most = min(most, len(train) - 1, train.shape[1])
     wide = train.shape[1] > len(train)
     fit = _by_inner_products if wide else _by_covariance
     scores, projected, variances, total = fit(train, test, mean, scale, most)
     rank = int((variances > len(train) * np.finfo(float).eps * variances[0]).sum())
     return Components(scores[:, :rank], projected[:, :rank], np.cumsum(variances[:rank]) / total)
+
+
+def _mean_and_deviation(h: Float[Tensor, "n d"]) -> tuple[Tensor, Tensor]:
+    """Of every coordinate, in float64, by blocks of columns."""
+    parts = [
+        torch.std_mean(part.double(), 0, correction=0) for part in h.split(max(1, BLOCK // len(h)), dim=1)
+    ]
+    scale, mean = (torch.cat(each) for each in zip(*parts, strict=True))
+    return mean, scale
 
 
 def _by_covariance(

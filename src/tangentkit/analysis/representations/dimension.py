@@ -8,6 +8,8 @@ import torch
 from tangentkit.analysis.features import read_features
 from tangentkit.core.errors import InputError, NumericalError
 
+BLOCK = 1024
+"""Rows or columns whose products are summed at a time."""
 FEWEST = 10
 """Points below which a slope through the neighbors' distances says nothing."""
 
@@ -72,10 +74,15 @@ def participation_ratio(features: Any) -> float:
     h = read_features(features)
     if len(h) < 2:
         raise InputError("too few points for a variance", expected="2 or more", got=len(h))
-    centered = h.double() - h.mean(0, dtype=torch.float64)
-    # ‖XᵀX‖ = ‖XXᵀ‖: by the smaller of both.
-    small = centered if centered.shape[0] < centered.shape[1] else centered.T
-    total = float(centered.square().sum())
+    mean = h.mean(0, dtype=torch.float64)
+    n, d = h.shape
+    # ‖XᵀX‖ = ‖XXᵀ‖: by the smaller of both, summed over blocks of the longer side.
+    side, axis = (n, 1) if n < d else (d, 0)
+    gram = torch.zeros(side, side, dtype=torch.float64)
+    for part, middle in zip(h.split(BLOCK, axis), mean.expand(n, d).split(BLOCK, axis), strict=True):
+        centered = part - middle
+        gram += centered @ centered.T if axis else centered.T @ centered
+    total = float(gram.trace())
     if not total > 0:
         raise NumericalError("features are constant", expected="a variance above 0")
-    return total**2 / float((small @ small.T).square().sum())
+    return total**2 / float(gram.square().sum())

@@ -27,8 +27,7 @@ from tangentkit.core.errors import InputError, TangentkitError, UnknownNameError
 from tangentkit.core.model.functions import Forward
 from tangentkit.empirical.activations.kernels import ConjugateKernel
 from tangentkit.machines.estimators.labels import check_one_label_each, read_labels
-from tangentkit.report import Column, Lines, Series, Table
-from tangentkit.report.drawing import axes_with
+from tangentkit.report import Column, Lines, Series, Table, drawn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -102,7 +101,7 @@ class LayerProbes:
             y_label="components for 0.9 of the best accuracy",
             y_scale="log",
         )
-        ax = axes_with(figure, ax)
+        ax = drawn(figure, ax)
         ax.set_xticks(list(depth), [layer.name for layer in self.layers], rotation=45, ha="right")
         return ax
 
@@ -120,7 +119,7 @@ class LayerProbes:
             x_scale="log",
             level=self.chance,
         )
-        return axes_with(figure, ax)
+        return drawn(figure, ax)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists."""

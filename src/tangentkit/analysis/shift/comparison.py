@@ -21,8 +21,7 @@ from tangentkit.analysis.shift.statistics import (
 from tangentkit.compute.kernel import Kernel
 from tangentkit.core.errors import InputError, briefly
 from tangentkit.core.memory import memory_budget
-from tangentkit.report import Column, Measured, Table
-from tangentkit.report.drawing import axes_with
+from tangentkit.report import Column, Measured, Table, drawn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -183,8 +182,8 @@ class DistributionComparison:
             "x_label": labels[0],
         }
         if len(chosen) == 1:
-            return axes_with(DensityCurves(**words), ax)
-        return axes_with(DensityContours(**words, y_label=labels[1]), ax)
+            return drawn(DensityCurves(**words), ax)
+        return drawn(DensityContours(**words, y_label=labels[1]), ax)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists, without the points."""
