@@ -100,3 +100,13 @@ def test_the_p_value_of_all_is_exact_for_one_test_said_twice():
     values = np.random.default_rng(1).normal(size=(1, 200))
     each, together = permutation_p_values(np.concatenate([values, 3 * values]))
     assert together == each[0] == each[1]
+
+
+def test_the_p_value_of_all_refers_the_smallest_to_those_of_every_division():
+    values = np.random.default_rng(2).normal(size=(3, 60))
+    values[1, 0] += 2
+    p = [[np.mean(row >= row[t]) for t in range(60)] for row in values]
+    smallest = [min(row[t] for row in p) for t in range(60)]
+    each, together = permutation_p_values(values)
+    assert each.tolist() == [row[0] for row in p]
+    assert together == np.mean([s <= smallest[0] for s in smallest]) > min(each)
