@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tangentkit import analysis as analysis
     from tangentkit import compute as compute
     from tangentkit import data as data
     from tangentkit import infinite as infinite
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from tangentkit import models as models
     from tangentkit import nn as nn
     from tangentkit import reference as reference
+    from tangentkit.analysis import compare_distributions as compare_distributions
+    from tangentkit.analysis import neural_collapse as neural_collapse
+    from tangentkit.analysis import probe_layers as probe_layers
     from tangentkit.compute import Samples as Samples
     from tangentkit.compute import engines as engines
     from tangentkit.compute import gram as gram
@@ -57,9 +61,23 @@ if TYPE_CHECKING:
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
     from tangentkit.surrogate import neighbors as neighbors
 
-_PACKAGES = ("compute", "data", "infinite", "linalg", "linearized", "machines", "models", "nn", "reference")
+_PACKAGES = (
+    "analysis",
+    "compute",
+    "data",
+    "infinite",
+    "linalg",
+    "linearized",
+    "machines",
+    "models",
+    "nn",
+    "reference",
+)
 _HOMES = {
     "TangentkitError": "core",
+    "compare_distributions": "analysis",
+    "neural_collapse": "analysis",
+    "probe_layers": "analysis",
     "Samples": "compute",
     "engines": "compute",
     "gram": "compute",

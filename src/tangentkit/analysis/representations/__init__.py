@@ -1,0 +1,1 @@
+"""What the layers of a network know of the classes: probes of principal components, neural collapse, dimensions."""

@@ -1,0 +1,288 @@
+"""What each layer of a network knows of the classes."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tangentkit.analysis.representations.capture import LayerOutputs, Pool
+from tangentkit.analysis.representations.collapse import NeuralCollapse, neural_collapse
+from tangentkit.analysis.representations.components import principal_components
+from tangentkit.analysis.representations.dimension import participation_ratio, two_nn
+from tangentkit.analysis.representations.probes import (
+    CLASSIFIERS,
+    GRID,
+    NEIGHBORS,
+    LayerProbe,
+    accuracies,
+    dims_of,
+)
+from tangentkit.core.batches import Batch, batch_size
+from tangentkit.core.errors import InputError, TangentkitError, UnknownNameError, briefly
+from tangentkit.core.model.functions import Forward
+from tangentkit.empirical.activations.kernels import ConjugateKernel
+from tangentkit.machines.estimators.labels import check_one_label_each, read_labels
+from tangentkit.report import Column, Lines, Series, Table, drawn
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+COLLAPSED = 3
+"""Components within which all classifiers must do for a layer to count as collapsed."""
+
+
+@dataclass(frozen=True)
+class LayerProbes:
+    """The layers of a network, from input to output."""
+
+    layers: tuple[LayerProbe, ...]
+    head: NeuralCollapse | None
+    """NC1 to NC4 of the input of the last linear layer, with its weight; None where that layer has no row a class."""
+    chance: float
+    """The accuracy of the most frequent class, on the test samples."""
+    test_samples: int
+
+    def __getitem__(self, name: str) -> LayerProbe:
+        for layer in self.layers:
+            if layer.name == name:
+                return layer
+        raise UnknownNameError("layer", name, [layer.name for layer in self.layers])
+
+    def __iter__(self) -> Iterator[LayerProbe]:
+        return iter(self.layers)
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    @property
+    def collapse_layer(self) -> str | None:
+        """The first layer where every classifier reaches 0.9 of its best with at most three components.
+
+        A layer on which a classifier is no better than chance, by three standard errors, does not count: there any
+        number of components does.
+        """
+        above = self.chance + 3 * math.sqrt(self.chance * (1 - self.chance) / self.test_samples)
+        for layer in self.layers:
+            if all(layer.needed(c) <= COLLAPSED and layer.best(c) > above for c in CLASSIFIERS):
+                return layer.name
+        return None
+
+    def table(self) -> Table:
+        """A row for each layer."""
+        columns = (
+            "layer",
+            "size",
+            *(Column(f"best {c}", ".3f") for c in CLASSIFIERS),
+            *(f"d90 {c}" for c in CLASSIFIERS),
+            *(Column(f"variance {c}", ".0%") for c in CLASSIFIERS),
+            *(Column(name, ".3g") for name in ("NC1", "NC2", "NC4", "TwoNN", "participation ratio")),
+        )
+        note = (
+            "d90: components needed for 0.9 of the best accuracy; variance: what these explain. "
+            "NC4 needs a network with an output for each class. "
+            f"Collapse layer: {'none' if self.collapse_layer is None else self.collapse_layer!r}."
+        )
+        return Table("Layers", columns, tuple(_row(layer) for layer in self.layers), note=note)
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Components needed for 0.9 of the best accuracy, over depth."""
+        depth = range(1, len(self.layers) + 1)
+        series = {c: Series(depth, [layer.needed(c) for layer in self.layers]) for c in CLASSIFIERS}
+        figure = Lines(
+            title="Components needed",
+            caption="The fewest principal components with 0.9 of each classifier's best accuracy, layer by layer.",
+            series=series,
+            x_label="layer",
+            y_label="components for 0.9 of the best accuracy",
+            y_scale="log",
+        )
+        ax = drawn(figure, ax)
+        ax.set_xticks(list(depth), [layer.name for layer in self.layers], rotation=45, ha="right")
+        return ax
+
+    def plot_accuracy(self, classifier: str, ax: "Axes | None" = None) -> "Axes":
+        """Accuracy of a classifier over the number of components, a line for each layer."""
+        series = {
+            layer.name or "model": Series(layer.dims, layer.accuracy[classifier]) for layer in self.layers
+        }
+        figure = Lines(
+            title=f"Accuracy of {classifier}",
+            caption="Test accuracy on the first principal components of each layer.",
+            series=series,
+            x_label="principal components",
+            y_label="test accuracy",
+            x_scale="log",
+            level=self.chance,
+        )
+        return drawn(figure, ax)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists."""
+        return {
+            "layers": [
+                {
+                    **asdict(layer),
+                    "dims": list(layer.dims),
+                    "variance": list(layer.variance),
+                    "accuracy": {c: list(values) for c, values in layer.accuracy.items()},
+                    "needed": {c: layer.needed(c) for c in CLASSIFIERS},
+                    "variance_needed": {c: layer.variance_needed(c) for c in CLASSIFIERS},
+                    "collapse": layer.collapse.to_dict(),
+                }
+                for layer in self.layers
+            ],
+            "head": None if self.head is None else self.head.to_dict(),
+            "collapse_layer": self.collapse_layer,
+            "chance": self.chance,
+            "test_samples": self.test_samples,
+        }
+
+
+@briefly
+def probe_layers(
+    model: nn.Module,
+    x: Batch,
+    y: Any,
+    x_test: Batch,
+    y_test: Any,
+    *,
+    layers: Sequence[str] | None = None,
+    dims: Sequence[int] | None = None,
+    pool: Pool | None = None,
+    forward: Forward | None = None,
+    memory: int | str | None = None,
+) -> LayerProbes:
+    """How well classes can be told from the first principal components of each layer, and how far it has collapsed.
+
+    For every layer: activations, standardized by the training samples; their principal components; and on the first d
+    of these, for several d, test accuracies of 10 nearest neighbors, nearest class center and a linear
+    support vector machine. By the 90 % rule a classifier needs the fewest components with 0.9 of its best accuracy.
+    Neural collapse and intrinsic dimensions (TwoNN, participation ratio) are those of the raw training activations.
+
+    Layers are held as far as memory allows: the network runs as often as there are groups of layers that fit.
+
+    Args:
+        model: in evaluation mode where that matters.
+        x: training samples, n of them.
+        y: their labels (n,).
+        x_test: test samples.
+        y_test: their labels, of the same classes.
+        layers: names of modules whose outputs count; by default the blocks of the model, in the order of their calls.
+        dims: numbers of components to try; by default 1 to 20, then coarser to 500, and all of smaller layers.
+        pool: what of a layer's output counts, such as `lambda h: h.flatten(2).mean(2)` for the mean over pixels;
+            by default everything, flattened.
+        forward: (model, batch) -> output, for models with other inputs.
+        memory: working memory, in bytes or as "2GB".
+
+    Raises:
+        InputError: too few samples, one class only, labels that do not match.
+        NumericalError: a layer is constant, or not finite.
+        BudgetError: one layer does not fit the memory.
+
+    Example:
+        >>> model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> y = torch.arange(60) % 2
+        >>> x = torch.randn(60, 4) + 3 * y[:, None]
+        >>> found = probe_layers(model, x[:40], y[:40], x[40:], y[40:])
+        >>> [layer.name for layer in found], found["1"].best("nearest center") > 0.8
+        (['0', '1', '2'], True)
+    """
+    names, train, test = _labels(y, y_test)
+    outputs = LayerOutputs(model, (x, x_test), layers, pool=pool, forward=forward, memory=memory)
+    for batch, labels in zip(outputs.batches, (train, test), strict=True):
+        check_one_label_each(labels, batch_size(batch))
+    network = outputs.network_classes(0, len(names))
+    most = GRID[-1] if dims is None else max((d for d in dims if isinstance(d, (int, np.integer))), default=1)
+    found = []
+    for group in outputs.groups():
+        while group:
+            name, activations = group.pop(0)
+            found.append(_probed(name, activations, (train, test), network, dims, int(most)))
+    head = _head(model, outputs.batches[0], train, len(names), forward, memory)
+    chance = int(torch.bincount(test).max()) / len(test)
+    return LayerProbes(tuple(found), head, chance, len(test))
+
+
+def _probed(
+    name: str,
+    activations: list[Float[Tensor, "n d"]],
+    labels: tuple[Int[Tensor, " n"], Int[Tensor, " m"]],
+    network: Tensor | None,
+    dims: Sequence[int] | None,
+    most: int,
+) -> LayerProbe:
+    h, h_test = activations
+    y, y_test = labels
+    try:
+        components = principal_components(h, h_test, most)
+        tried = dims_of(dims, components.train.shape[1])
+        return LayerProbe(
+            name=name,
+            size=h.shape[1],
+            dims=tried,
+            accuracy=accuracies(components, y.numpy(), y_test.numpy(), tried, name),
+            variance=tuple(float(components.variance[d - 1]) for d in tried),
+            collapse=neural_collapse(h, y, predictions=network),
+            two_nn=two_nn(h),
+            participation_ratio=participation_ratio(h),
+        )
+    except TangentkitError as error:
+        raise type(error)(
+            f"layer {name!r}: {error.problem}", expected=error.expected, got=error.got, hint=error.hint
+        ) from error
+
+
+def _labels(y: Any, y_test: Any) -> tuple[np.ndarray, Int[Tensor, " n"], Int[Tensor, " m"]]:
+    names, train = read_labels(y, name="probe_layers")
+    if len(train) < 2 * NEIGHBORS:
+        raise InputError(
+            "too few training samples",
+            expected=f"{2 * NEIGHBORS} or more, for {NEIGHBORS}-NN",
+            got=len(train),
+        )
+    # One class may be all there is in a test set: together with the others it is read.
+    everything, index = read_labels(np.concatenate([_array(y), _array(y_test)]), name="probe_layers")
+    if len(everything) > len(names):
+        new = sorted(set(everything.tolist()) - set(names.tolist()))
+        raise InputError(
+            "test labels of a class without training samples", expected=names.tolist(), got=new[:5]
+        )
+    return names, train, index[len(train) :]
+
+
+def _array(labels: Any) -> np.ndarray:
+    return np.ravel(labels.cpu().numpy() if isinstance(labels, Tensor) else np.asarray(labels))
+
+
+def _head(
+    model: nn.Module, x: Batch, y: Tensor, classes: int, forward: Forward | None, memory: int | str | None
+) -> NeuralCollapse | None:
+    """Neural collapse before the last linear layer, where that has a row of weights for each class."""
+    layer = ConjugateKernel(model, forward=forward, memory=memory).layer_of(x)
+    head = None if layer is None else model.get_submodule(layer)
+    if not isinstance(head, nn.Linear) or head.out_features != classes:
+        return None
+    h = ConjugateKernel(model, layer, forward=forward, memory=memory).features(x)
+    if h.shape[1] != head.in_features:
+        return None  # applied at several positions of a sample
+    return neural_collapse(h, y, head.weight, bias=head.bias)
+
+
+def _row(layer: LayerProbe) -> tuple:
+    return (
+        layer.name or "model",
+        layer.size,
+        *(layer.best(c) for c in CLASSIFIERS),
+        *(layer.needed(c) for c in CLASSIFIERS),
+        *(layer.variance_needed(c) for c in CLASSIFIERS),
+        layer.collapse.nc1,
+        layer.collapse.nc2,
+        layer.collapse.nc4,
+        layer.two_nn,
+        layer.participation_ratio,
+    )
