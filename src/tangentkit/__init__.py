@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tangentkit import analysis as analysis
     from tangentkit import compute as compute
     from tangentkit import data as data
     from tangentkit import infinite as infinite
@@ -20,6 +21,13 @@ if TYPE_CHECKING:
     from tangentkit import models as models
     from tangentkit import nn as nn
     from tangentkit import reference as reference
+    from tangentkit.analysis import anisotropy_directions as anisotropy_directions
+    from tangentkit.analysis import cka as cka
+    from tangentkit.analysis import eigenfunctions as eigenfunctions
+    from tangentkit.analysis import kernel_target_alignment as kernel_target_alignment
+    from tangentkit.analysis import layer_cka as layer_cka
+    from tangentkit.analysis import principal_angles as principal_angles
+    from tangentkit.analysis import target_alignment as target_alignment
     from tangentkit.compute import Samples as Samples
     from tangentkit.compute import engines as engines
     from tangentkit.compute import gram as gram
@@ -57,9 +65,27 @@ if TYPE_CHECKING:
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
     from tangentkit.surrogate import neighbors as neighbors
 
-_PACKAGES = ("compute", "data", "infinite", "linalg", "linearized", "machines", "models", "nn", "reference")
+_PACKAGES = (
+    "analysis",
+    "compute",
+    "data",
+    "infinite",
+    "linalg",
+    "linearized",
+    "machines",
+    "models",
+    "nn",
+    "reference",
+)
 _HOMES = {
     "TangentkitError": "core",
+    "anisotropy_directions": "analysis",
+    "cka": "analysis",
+    "eigenfunctions": "analysis",
+    "kernel_target_alignment": "analysis",
+    "layer_cka": "analysis",
+    "principal_angles": "analysis",
+    "target_alignment": "analysis",
     "Samples": "compute",
     "engines": "compute",
     "gram": "compute",
