@@ -43,7 +43,7 @@ DRAWN = 10
 
 @dataclass(frozen=True, eq=False, repr=False)
 class AnisotropyDirections:
-    """Right singular vectors of ∂²f / ∂θ ∂x: the directions of input that a network's kernel prefers, first ones first.
+    """Right singular vectors of ∂²f / ∂θ ∂x: directions of input that a network's kernel prefers, first ones first.
 
     For x ~ N(0, I) the alignment of the linear function u · x is ‖E ∂²f/∂θ∂x u‖² (Ortiz-Jiménez et al. 2021, theorem
     1): of direction j it is `values[j]²`.

@@ -37,8 +37,11 @@ class WeightedGradients:
 
     def square_norms(self) -> Float[Tensor, " k"]:
         """Σ_r ‖Σ_i f_i v_r · J_i‖² of every function, in float64."""
-        parts = [torch.linalg.vector_norm(total, dim=2, dtype=torch.float64) for total in self.sums.values()]
-        return torch.stack([part.square().sum(0) for part in parts]).sum(0)
+        norms = [
+            [[torch.linalg.vector_norm(average, dtype=torch.float64) for average in along] for along in total]
+            for total in self.sums.values()  # one by one: in float64 all of them would be a second copy
+        ]
+        return torch.stack([torch.stack(along) for total in norms for along in total]).square().sum(0)
 
     def add(self, side: LayerGradients, functions: Float[Tensor, "n k"]) -> None:
         """Adds recorded samples, at which the functions have these values."""

@@ -21,7 +21,7 @@ def cka(A: Any, B: Any, debiased: bool = True, *, memory: Memory = None) -> floa
     """Centered kernel alignment (Kornblith et al. 2019) of two representations of the same n samples.
 
     HSIC(K, L) / sqrt(HSIC(K, K) HSIC(L, L)) with the linear kernels K = A Aᵀ, L = B Bᵀ of features. It is 1 where
-    one is a rotation, a shift and a multiple of the other. HSIC is read in tiles: no n x n matrix is made of features.
+    one is a rotation, a shift and a multiple of the other. HSIC is summed over tiles: no n x n matrix is formed.
 
     Args:
         A: features (n, d) or activations (n, ...); or a kernel, as an operator (`tk.gram(kernel, x)`), or as a

@@ -42,7 +42,7 @@ class TaskComplexity:
 
     @property
     def energy(self) -> Float[Tensor, " r"]:
-        """‖V_jᵀ y‖ / ‖y‖ over the first j eigenvectors, for j = 1, 2, ...: a ratio of norms; its square is a share."""
+        """‖V_jᵀ y‖ / ‖y‖ over the first j eigenvectors, j = 1, 2, ...: a ratio of norms, whose square is a share."""
         return self.alignments.square().cumsum(0).sqrt()
 
     @property

@@ -128,7 +128,7 @@ class _Alignment:
 
     def _square_norms(self, columns: Tensor, some: Tensor) -> Float[Tensor, " k"]:
         k = columns.shape[1]
-        buffer = self.budget.rows(self.item, copies=32, most=BUFFER_ENTRIES)
+        buffer = self.budget.rows(self.item, copies=12, most=BUFFER_ENTRIES)
         averages = WeightedGradients(k, self.function.params, len(some), buffer=buffer)
         for samples in spans(len(self.source), self._at_once(k, len(some))):
             batch = self._read(samples)
