@@ -35,7 +35,7 @@ from tangentkit.report.table import Table
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-SAMPLES = 64
+SAMPLES = 256
 """Samples of one pass, where derivatives are averaged over data."""
 DRAWN = 10
 """Directions in a picture."""

@@ -14,8 +14,9 @@ from tangentkit.linalg.matrices import as_tensor
 def principal_angles(A: Any, B: Any) -> Float[Tensor, " r"]:
     """The principal angles θ_1 <= θ_2 <= ... between the spans of two sets of columns, in radians.
 
-    cos θ_i is the i-th singular value of Q_Aᵀ Q_B for orthonormal bases Q; small angles come from sines, which keep
-    their digits. There are as many angles as the smaller span has dimensions: columns that depend on others add none.
+    cos θ_i are the singular values of Q_Aᵀ Q_B for orthonormal bases Q, and sin θ_i those of Q_B - Q_A Q_Aᵀ Q_B: with
+    both, small angles and right ones keep their digits. There are as many angles as the smaller span has dimensions:
+    columns that depend on others add none.
 
     Args:
         A: columns (d, k), or one vector (d,), not necessarily orthonormal.
@@ -30,8 +31,6 @@ def principal_angles(A: Any, B: Any) -> Float[Tensor, " r"]:
         >>> torch.rad2deg(principal_angles(line, plane)).round()
         tensor([45.], dtype=torch.float64)
     """
-    from scipy.linalg import subspace_angles
-
     bases = [_columns(one, name) for one, name in ((A, "A"), (B, "B"))]
     lengths = [len(basis) for basis in bases]
     if lengths[0] != lengths[1]:
@@ -41,8 +40,17 @@ def principal_angles(A: Any, B: Any) -> Float[Tensor, " r"]:
             got=" and ".join(str(tuple(basis.shape)) for basis in bases),
             hint="vectors are columns: A.T, if they are your rows",
         )
-    found = subspace_angles(*(basis.double().cpu().numpy() for basis in bases))
-    return torch.from_numpy(found[::-1].copy()).to(bases[0].device)
+    large, small = sorted(map(_orthonormal, bases), key=lambda basis: -basis.shape[1])
+    inner = large.T @ small
+    cosines, sines = torch.linalg.svdvals(inner), torch.linalg.svdvals(small - large @ inner)
+    return torch.atan2(sines.flip(0), cosines)
+
+
+def _orthonormal(basis: Tensor) -> Tensor:
+    """An orthonormal basis of the span of columns, in float64."""
+    vectors, values, _ = torch.linalg.svd(basis.double(), full_matrices=False)
+    rounding = torch.finfo(basis.dtype if basis.is_floating_point() else torch.float64).eps
+    return vectors[:, values > max(basis.shape) * rounding * values[0]]
 
 
 def _columns(value: Any, name: str) -> Tensor:
