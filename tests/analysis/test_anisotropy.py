@@ -44,7 +44,7 @@ def mixed_derivative(model, x):
 def test_directions_are_the_right_singular_vectors_at_the_origin(top):
     model = image_network()
     M = mixed_derivative(model, torch.zeros(1, 1, 8, 8).double())[0]
-    _, values, vectors = torch.linalg.svd(M, full_matrices=False)
+    values = torch.linalg.svdvals(M)
     found = tk.anisotropy_directions(model, (1, 8, 8), top)
     assert found.directions.shape == (top, 1, 8, 8)
     assert torch.allclose(found.values, values[:top], rtol=1e-6, atol=1e-10)
@@ -117,7 +117,7 @@ def test_networks_without_a_derivative_at_the_origin_are_refused_and_averaged_ov
     torch.manual_seed(0)
     relu = nn.Sequential(nn.Linear(30, 8, bias=False), nn.ReLU(), nn.Linear(8, 1, bias=False)).double()
     for top in (1, 20):
-        with pytest.raises(NumericalError, match="is zero.*x=samples"):
+        with pytest.raises(NumericalError, match=r"is zero.*x=samples"):
             tk.anisotropy_directions(relu, (30,), top)
     assert tk.anisotropy_directions(relu, (30,), 1, x=torch.randn(20, 30).double()).values[0] > 0
 

@@ -72,7 +72,7 @@ def test_eigenfunctions_of_digits_overlap_with_their_signs_as_published():
 def test_eigenvalues_that_are_rounding_are_not_extended():
     model = nn.Linear(2, 1, bias=False).double()
     phi = tk.eigenfunctions(tk.TangentKernel(model), torch.randn(9, 2).double(), 4)
-    with pytest.raises(NumericalError, match="2 of 4 eigenvalues are within rounding of zero.*top=2"):
+    with pytest.raises(NumericalError, match=r"2 of 4 eigenvalues are within rounding of zero.*top=2"):
         phi(torch.randn(3, 2).double())
 
 

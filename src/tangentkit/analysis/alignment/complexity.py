@@ -80,7 +80,7 @@ class TaskComplexity:
             caption="How soon the first eigenvectors hold the labels: the sooner, the easier the task.",
             series={
                 "energy of the first j": Series(number, self.energy.tolist()),
-                "alignment with eigenvector j": Series(number, self.alignments.tolist()),
+                "eigenvector j alone": Series(number, self.alignments.tolist()),
             },
             x_label="j",
             y_label="share of the norm",

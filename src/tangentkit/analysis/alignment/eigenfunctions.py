@@ -148,6 +148,7 @@ def eigenfunctions(kernel: Kernel, x: Batch, top: int, *, memory: Memory = None)
         BudgetError: the Gram matrix does not fit in memory.
 
     Example:
+        >>> import torch
         >>> from tangentkit import ConjugateKernel
         >>> kernel = ConjugateKernel(torch.nn.Linear(2, 1))  # k(x, y) = x · y
         >>> x = torch.tensor([[2.0, 0.0], [0.0, 1.0], [-2.0, 0.0]])

@@ -1,7 +1,7 @@
 """Inner products of kernel matrices on the same samples, centered in two ways, from their tiles.
 
-All of it follows from three sums over entries, of which each pair of tiles adds its part: the matrices themselves
-need not be in memory.
+All of it follows from three sums over entries, to which each tile adds its part: the matrices themselves need not be
+in memory. Of few features not even tiles are needed.
 """
 
 from collections.abc import Sequence
@@ -10,10 +10,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tangentkit.core.memory import memory_budget
+from tangentkit.linalg.matrices import FactorOperator
 from tangentkit.linalg.operator import Memory, Operator
 
 LEAST_DEBIASED = 4
 """Samples that the debiased form needs: it divides by n - 3."""
+
+COPIES = 8
+"""Tiles of a kernel in its own precision that its tile in float64, without the diagonal and flat, is as large as."""
 
 
 class KernelSums:
@@ -73,10 +78,27 @@ class KernelSums:
 
 
 def sums_of(kernels: Sequence[Operator], memory: Memory = None) -> KernelSums:
-    """The sums of symmetric operators on the same samples, read in tiles of one triangle."""
+    """The sums of symmetric operators on the same samples: from features where all are few, else from tiles."""
     first = kernels[0]
+    features = [kernel.A for kernel in kernels if isinstance(kernel, FactorOperator) and kernel.symmetric]
+    if len(features) == len(kernels) and sum(A.shape[1] for A in features) < first.shape[0]:
+        return _sums_of_features(features)
     found = KernelSums(len(kernels), first.shape[0], like=torch.empty(0, device=first.device))
-    for rows, cols in first.tiles(memory):
+    budget = memory_budget(memory, device=first.device) // (len(kernels) * COPIES)
+    for rows, cols in first.tiles(budget):
         if rows.start <= cols.start:
             found.add(rows, cols, torch.stack([kernel.block(rows, cols).double() for kernel in kernels]))
+    return found
+
+
+def _sums_of_features(features: Sequence[Float[Tensor, "n d"]]) -> KernelSums:
+    """The sums of kernels A Aᵀ without any entry of them off the diagonal: Σ_ij K_ij L_ij = ‖Aᵀ B‖²."""
+    features = [A.double() for A in features]
+    found = KernelSums(len(features), len(features[0]), like=features[0])
+    for k, A in enumerate(features):
+        found.diagonals[k] = A.square().sum(1)
+        found.rows[k] = A @ A.sum(0) - found.diagonals[k]
+        for m, B in enumerate(features[: k + 1]):
+            found.products[k, m] = found.products[m, k] = (A.T @ B).square().sum()
+    found.products -= found.diagonals @ found.diagonals.T
     return found
