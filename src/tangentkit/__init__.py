@@ -21,9 +21,16 @@ if TYPE_CHECKING:
     from tangentkit import models as models
     from tangentkit import nn as nn
     from tangentkit import reference as reference
+    from tangentkit.analysis import anisotropy_directions as anisotropy_directions
+    from tangentkit.analysis import cka as cka
     from tangentkit.analysis import compare_distributions as compare_distributions
+    from tangentkit.analysis import eigenfunctions as eigenfunctions
+    from tangentkit.analysis import kernel_target_alignment as kernel_target_alignment
+    from tangentkit.analysis import layer_cka as layer_cka
     from tangentkit.analysis import neural_collapse as neural_collapse
+    from tangentkit.analysis import principal_angles as principal_angles
     from tangentkit.analysis import probe_layers as probe_layers
+    from tangentkit.analysis import target_alignment as target_alignment
     from tangentkit.compute import Samples as Samples
     from tangentkit.compute import engines as engines
     from tangentkit.compute import gram as gram
@@ -78,6 +85,13 @@ _HOMES = {
     "compare_distributions": "analysis",
     "neural_collapse": "analysis",
     "probe_layers": "analysis",
+    "anisotropy_directions": "analysis",
+    "cka": "analysis",
+    "eigenfunctions": "analysis",
+    "kernel_target_alignment": "analysis",
+    "layer_cka": "analysis",
+    "principal_angles": "analysis",
+    "target_alignment": "analysis",
     "Samples": "compute",
     "engines": "compute",
     "gram": "compute",

@@ -1,0 +1,111 @@
+"""Alignment of functions with a tangent kernel: the average gradient is the quadratic form of the Gram."""
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import tangentkit as tk
+from cases import CASES, N, expected, gap
+from cases.catalog import FAMILIES
+from tangentkit.core import BudgetError, InputError, NumericalError
+from tangentkit.core.seeds import Key
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*do not reach the output")
+ONE_OF_EACH = [next(iter(family.zoo)) for family in FAMILIES]
+
+
+def quadratic(K, f):
+    return torch.einsum("ik,ij,jk->k", f, K, f) / len(f) ** 2
+
+
+def small():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 3, 3), nn.GELU(), nn.Flatten(), nn.Linear(3 * 16, 5)).double()
+    return model, torch.randn(23, 1, 6, 6).double(), torch.randn(23, 7).double()
+
+
+def check_case(name):
+    case, x = CASES[name], CASES[name].batches()[0]
+    f = torch.randn(N, 3, generator=Key(0).fold("functions").torch(), dtype=torch.float64)
+    for outputs in ("trace", 0):
+        truth = quadratic(expected(name, outputs, symmetric=True), f)
+        found = tk.target_alignment(case.model(), x, f, outputs=outputs, **case.keywords)
+        assert gap(found, truth) <= 1e-10
+
+
+@pytest.mark.parametrize("name", ONE_OF_EACH)
+def test_the_jacobian_route_is_the_gram_route_for_every_family_of_modules(name):
+    check_case(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
+def test_the_jacobian_route_is_the_gram_route_for_the_whole_zoo(name):
+    check_case(name)
+
+
+@pytest.mark.parametrize("outputs", ["trace", "pseudo", 2, torch.arange(5.0)], ids=str)
+def test_outputs_choose_the_kernel(outputs):
+    model, x, f = small()
+    truth = quadratic(tk.TangentKernel(model, outputs)(x), f)
+    assert gap(tk.target_alignment(model, x, f, outputs=outputs), truth) < 1e-12
+
+
+def test_a_small_budget_takes_more_passes_and_gives_the_same(monkeypatch):
+    from tangentkit.analysis.alignment import target
+
+    model, x, f = small()
+    passes = []
+    inner = target._Alignment._square_norms
+    monkeypatch.setattr(
+        target._Alignment,
+        "_square_norms",
+        lambda self, columns, some: (passes.append(columns.shape[1]), inner(self, columns, some))[1],
+    )
+    truth = tk.target_alignment(model, x, f)
+    assert passes == [7]
+    tight = tk.target_alignment(model, x, f, memory=8 * 2 * 275 * 11)  # averages of eleven gradients fit half
+    assert len(passes) > 3
+    assert gap(tight, truth) < 1e-12
+
+
+def test_data_sets_and_loaders_are_read_a_few_at_a_time():
+    model, x, f = small()
+    model, x = model.float(), x.float()
+    read = []
+
+    class Counted(TensorDataset):
+        def __getitem__(self, index):
+            read.append(index)
+            return super().__getitem__(index)
+
+    labeled = Counted(x, torch.arange(23))
+    truth = tk.target_alignment(model, x, f)
+    assert gap(tk.target_alignment(model, labeled, f), truth) < 1e-5
+    assert len(read) <= 2 * 23 + 4  # one look at the first samples, one pass
+    assert gap(tk.target_alignment(model, DataLoader(labeled, batch_size=5), f), truth) < 1e-5
+
+
+def test_one_function_gives_a_number_and_its_eigenfunctions_have_mercer_eigenvalues():
+    model, x, _ = small()
+    phi = tk.eigenfunctions(tk.TangentKernel(model), x, 6)
+    found = tk.target_alignment(model, x, 23**0.5 * phi.vectors)
+    assert gap(found, phi.mercer_values) < 1e-10
+    assert tk.target_alignment(model, x, phi.vectors[:, 0]).shape == ()
+
+
+def test_bad_functions_and_samples_are_refused_with_their_shapes():
+    model, x, f = small()
+    with pytest.raises(InputError, match=r"expected shape \(23,\) or \(23, c\), got \(22, 7\)"):
+        tk.target_alignment(model, x, f[:22])
+    with pytest.raises(NumericalError, match="non-finite functions"):
+        tk.target_alignment(model, x, f * torch.nan)
+    with pytest.raises(InputError, match="the functions are zero"):
+        tk.target_alignment(model, x, f * 0)
+    with pytest.raises(InputError, match="full"):
+        tk.target_alignment(model, x, f, outputs="full")
+    with pytest.raises(InputError, match=r"made of float64 \(23, 1, 5, 6\)"):
+        tk.target_alignment(model, x[:, :, :5], f)
+    with pytest.raises(BudgetError, match="average gradient"):
+        tk.target_alignment(model, x, f, memory=1000)
