@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tangentkit import analysis as analysis
     from tangentkit import compute as compute
     from tangentkit import data as data
     from tangentkit import infinite as infinite
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from tangentkit import models as models
     from tangentkit import nn as nn
     from tangentkit import reference as reference
+    from tangentkit.analysis import Tracker as Tracker
+    from tangentkit.analysis import compare_training as compare_training
+    from tangentkit.analysis import track_checkpoints as track_checkpoints
     from tangentkit.compute import Samples as Samples
     from tangentkit.compute import engines as engines
     from tangentkit.compute import gram as gram
@@ -57,9 +61,23 @@ if TYPE_CHECKING:
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
     from tangentkit.surrogate import neighbors as neighbors
 
-_PACKAGES = ("compute", "data", "infinite", "linalg", "linearized", "machines", "models", "nn", "reference")
+_PACKAGES = (
+    "analysis",
+    "compute",
+    "data",
+    "infinite",
+    "linalg",
+    "linearized",
+    "machines",
+    "models",
+    "nn",
+    "reference",
+)
 _HOMES = {
     "TangentkitError": "core",
+    "Tracker": "analysis",
+    "compare_training": "analysis",
+    "track_checkpoints": "analysis",
     "Samples": "compute",
     "engines": "compute",
     "gram": "compute",
