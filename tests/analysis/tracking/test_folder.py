@@ -8,16 +8,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from analysis.tracking.runs import MEASURES, descend, problem
+from analysis.tracking.runs import descend, problem
 from tangentkit.analysis import Tracker, TrackerWarning
 from tangentkit.core.errors import DataError, InputError
 
+WHAT = ["distance", "lazy"]
 KILLED = """
 import os, signal, sys
 sys.path.insert(0, sys.argv[2])
-from analysis.tracking.runs import MEASURES, descend, problem
+from analysis.tracking.runs import descend, problem
 from tangentkit.analysis import Tracker
 
+WHAT = ["distance", "lazy"]
 replace = os.replace
 
 def deadly(source, target):  # the tensors of step 4 are there, its record is not yet
@@ -27,11 +29,11 @@ def deadly(source, target):  # the tensors of step 4 are there, its record is no
 
 os.replace = deadly
 model, x, y = problem()
-descend(model, x, y, 6, Tracker(MEASURES, every=2, probe=(x, y), folder=sys.argv[1], tensorboard=False))
+descend(model, x, y, 6, Tracker(WHAT, every=2, probe=(x, y), folder=sys.argv[1], tensorboard=False))
 """
 
 
-def run(folder=None, *, steps=6, what=MEASURES, every=2):
+def run(folder=None, *, steps=6, what=WHAT, every=2):
     model, x, y = problem()
     tracker = Tracker(what, every=every, probe=(x, y), folder=folder, tensorboard=False)
     descend(model, x, y, steps, tracker)

@@ -105,7 +105,7 @@ def test_distances_velocities_and_changes_are_since_the_start(tracked):
 
 def test_losses_and_errors_are_in_evaluation_mode(tracked):
     tracker, seen, x, y = tracked
-    outputs = seen[-1].eval()(x)
+    outputs = seen[-1].eval()(x).detach()
     assert tracker["loss"][-1] == pytest.approx(float(nn.functional.cross_entropy(outputs, y)), rel=1e-5)
     assert tracker["error"][-1] == pytest.approx(float((outputs.argmax(1) != y).double().mean()))
     assert tracker["test error"][-1] == pytest.approx(float((outputs.argmax(1) != y)[:7].double().mean()))

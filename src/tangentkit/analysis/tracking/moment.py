@@ -45,8 +45,10 @@ class Probe:
     """Of the tangent kernel; None takes the exact trace kernel, or a sketch where that is too much work."""
     top: int = 20
     """Eigenvalues of a spectrum that are kept."""
-    _exact: dict[str, bool] = field(default_factory=dict)
-    """Whether the exact kernel is cheap enough, found out once."""
+    _cheap: dict[str, bool] = field(default_factory=dict)
+    """Whether the exact kernel is cheap enough, by the outline of a network: found out once."""
+    _learned: dict[str, Any] = field(default_factory=dict)
+    """What its kernels have learned of a network, by its outline."""
 
     def __len__(self) -> int:
         return batch_size(self.x)
@@ -82,10 +84,12 @@ class Probe:
         """The tangent kernel of the model: the caller's own, the exact one, or a sketch of it where it is large."""
         if self.make_kernel is not None:
             return self.make_kernel(model)
-        exact, x = TangentKernel(model, forward=self.forward), move(self.x, device_of(model))
-        if "cheap" not in self._exact:
-            self._exact["cheap"] = exact.plan(x).flops <= EXACT_FLOPS
-        if self._exact["cheap"]:
+        shape, x = outline(model), move(self.x, device_of(model))
+        exact = TangentKernel(model, forward=self.forward).knowing(self._learned.get(shape, {}))
+        if shape not in self._cheap:
+            self._cheap[shape] = exact.plan(x).flops <= EXACT_FLOPS
+        if self._cheap[shape]:
+            self._learned[shape] = exact.learned
             return exact
         outputs = outputs_of(model, take(x, slice(1)), self.forward).shape[1]
         signs = SKETCH_SIGNS if outputs > SKETCH_SIGNS else None
@@ -221,6 +225,12 @@ def outputs_of(model: nn.Module, x: Batch, forward: Forward) -> Tensor:
     ]
     outputs = torch.cat(pieces)
     return outputs if outputs.ndim > 1 else outputs[:, None]
+
+
+def outline(model: nn.Module) -> str:
+    """What a network is, but for its values: layers, and which parameters require grad."""
+    parameters = [(n, p.shape, p.dtype, p.requires_grad) for n, p in model.named_parameters()]
+    return f"{model} {parameters}"
 
 
 def device_of(model: nn.Module) -> torch.device:
