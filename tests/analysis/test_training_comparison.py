@@ -25,13 +25,19 @@ def task():
     y = (x[:, 0] * x[:, 1] > 0).long()
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Linear(24, 2))
-    train(model, x[:400], y[:400], Training(40, 0.01, optimizer="adam", loss="cross-entropy"), key=Key(1))
+    train(
+        model,
+        x[:400],
+        y[:400],
+        Training(60, 0.02, optimizer="adam", batch=100, loss="cross-entropy"),
+        key=Key(1),
+    )
     return model, (x[400:], y[400:])
 
 
 @pytest.fixture(scope="module")
 def found(task):
-    return tk.compare_training(*task, repeats=4, training=SETTINGS)
+    return tk.compare_training(*task, repeats=3, training=SETTINGS)
 
 
 def test_features_that_were_learned_beat_random_ones(found):
@@ -51,9 +57,9 @@ def test_splits_are_the_same_for_all_ways_and_repeats_of_the_call(task, found):
     assert torch.equal(seen[0], seen[1])
     assert not torch.equal(seen[0], seen[2])
     assert twice.test["a"] == twice.test["b"]
-    again = tk.compare_training(*task, ["fine-tune", "random-features"], repeats=4, training=SETTINGS)
-    assert again.test["fine-tune"] == found.test["fine-tune"]
-    assert again.test["random-features"] == found.test["random-features"]
+    again = tk.compare_training(*task, ["fine-tune", "random-features"], repeats=1, training=SETTINGS)
+    assert again.test["fine-tune"] == found.test["fine-tune"][:1]
+    assert again.test["random-features"] == found.test["random-features"][:1]
 
 
 def test_the_model_is_left_as_it_is(task):

@@ -23,7 +23,7 @@ from tangentkit.core.progress import Progress, counted_off
 from tangentkit.core.seeds import Key
 from tangentkit.linearized import LinearizedModel, Training
 from tangentkit.linearized.labeled import AT_ONCE, labeled
-from tangentkit.report import Column, Dots, Measured, Page, Scatter, Series, Table
+from tangentkit.report import Column, Dots, Lines, Measured, Page, Series, Table
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,15 +115,16 @@ class TrainingComparison:
         caption = "Test accuracy of each way: mean with its 95 % interval, and the single splits."
         return Dots(title="Test accuracy", caption=caption, values=self.test, x_label="test accuracy")
 
-    def qq_figure(self, a: str, b: str) -> Scatter:
-        """The quantiles of one way against those of another."""
-        return Scatter(
+    def qq_figure(self, a: str, b: str) -> Lines:
+        """The quantiles of one way over those of another, and the line of equal ones."""
+        x, y = self.qq(a, b)
+        ends = [min(x[0], y[0]), max(x[-1], y[-1])]
+        return Lines(
             title=f"{a} against {b}",
             caption=f"Sorted test accuracies of {b} over those of {a}; above the line {b} is better.",
-            series={"splits": Series(*self.qq(a, b))},
+            series={"quantiles": Series(x, y), "equal": Series(ends, ends)},
             x_label=a,
             y_label=b,
-            diagonal=True,
         )
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":

@@ -118,7 +118,7 @@ class TangentKernel(Kernel):
         return self._profiles.learned
 
     def knowing(self, learned: Mapping[str, Profile]) -> "TangentKernel":
-        """This kernel with what an earlier one of the same module has `learned`: it need not learn and verify it again.
+        """This kernel with what an earlier one of the same module has `learned`, and need not learn and verify again.
 
         It saves about a quarter of the time of a small kernel while a module is trained. A graph that is not as it
         was is noticed as ever; a module of other layers or of other parameters that require grad must learn anew.

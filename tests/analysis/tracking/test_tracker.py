@@ -215,14 +215,12 @@ def test_results_show_themselves(tracked, tmp_path):
 
 def test_figures_of_a_page_hold_curves_of_one_kind(tracked):
     figures = tracked[0].page().figures
-    assert list(figures["stable-rank"].series) == [
-        "weights/0.weight/stable rank",
-        "weights/3.weight/stable rank",
-    ]
+    assert list(figures["stable-rank"].series) == ["weights/0.weight", "weights/3.weight"]
     assert list(figures["loss"].series) == ["loss", "test loss"]
+    assert list(figures["velocity"].series) == ["distance/ntk", "distance/ck"]
     assert list(figures["ntk-values"].series) == ["value 1", "value 2", "value 3"]
-    assert "weights-0-weight-values" not in figures  # one figure of the largest values of all weights
-    assert len(figures) < 20
+    assert list(figures["values"].series) == ["weights/0.weight", "weights/3.weight"]  # the largest of each
+    assert figures["to-the-start"].series["distance/ntk"].y[0] == 0
 
 
 def test_bad_input_is_refused():

@@ -120,13 +120,16 @@ class Course:
         chosen = self._chosen([names] if isinstance(names, str) else names, self.scalars)[:AT_MOST]
         if len(chosen) == 1 and isinstance(self._any(chosen[0]), list):
             return self._spectrum_figure(chosen[0], title)
-        series = {name: Series(*self._points(name)) for name in chosen}
+        series = {
+            label: Series(*self._points(name)) for label, name in zip(_labels(chosen), chosen, strict=True)
+        }
         values = [y for one in series.values() for y in np.asarray(one.y, dtype=float)]
         return Lines(
             title=title or ", ".join(chosen),
             caption=f"{', '.join(chosen)} at {len(self)} steps.",
             series=series,
             x_label="step",
+            y_label=title or (chosen[0] if len(chosen) == 1 else ""),
             y_scale="log" if values and min(values) > 0 and max(values) > 100 * min(values) else "linear",
         )
 
@@ -207,12 +210,25 @@ class Course:
             caption=f"The values number {', '.join(str(i + 1) for i in shown)} of {name} over the steps.",
             series={f"value {i + 1}": Series(self.steps, values[:, i]) for i in shown},
             x_label="step",
+            y_label=name,
             y_scale="log" if positive else "linear",
         )
 
 
 def _first(value: Value | None) -> float | None:
     return (value[0] if value else None) if isinstance(value, list) else value
+
+
+def _labels(names: Sequence[str]) -> list[str]:
+    """The names without the last part, where that is the same for all: the title says it.
+
+    Example:
+        >>> _labels(["distance/ntk/velocity", "distance/ck/velocity"]), _labels(["loss", "test loss"])
+        (['distance/ntk', 'distance/ck'], ['loss', 'test loss'])
+    """
+    endings = {name.rpartition("/")[2] for name in names}
+    shorter = [name.rpartition("/")[0] for name in names]
+    return shorter if len(names) > 1 and len(endings) == 1 and all(shorter) else list(names)
 
 
 def _heading(course: Course, name: str) -> str:

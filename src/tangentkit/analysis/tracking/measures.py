@@ -194,7 +194,7 @@ def distance(moment: Moment) -> dict[str, float]:
     found = {}
     for name in ("ntk", "ck"):
         K, first = moment.kernel(name), moment.start.kernel(name)
-        similar = cosine(K, first)
+        similar = 1.0 if moment.is_start else cosine(K, first)
         if similar is not None:
             found[f"{name}/to the start"] = max(0.0, 1 - similar)
         if moment.before is None:
