@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from tangentkit import models as models
     from tangentkit import nn as nn
     from tangentkit import reference as reference
+    from tangentkit.analysis import Tracker as Tracker
     from tangentkit.analysis import anisotropy_directions as anisotropy_directions
     from tangentkit.analysis import cka as cka
     from tangentkit.analysis import compare_distributions as compare_distributions
+    from tangentkit.analysis import compare_training as compare_training
     from tangentkit.analysis import eigenfunctions as eigenfunctions
     from tangentkit.analysis import kernel_target_alignment as kernel_target_alignment
     from tangentkit.analysis import layer_cka as layer_cka
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from tangentkit.analysis import principal_angles as principal_angles
     from tangentkit.analysis import probe_layers as probe_layers
     from tangentkit.analysis import target_alignment as target_alignment
+    from tangentkit.analysis import track_checkpoints as track_checkpoints
     from tangentkit.compute import Samples as Samples
     from tangentkit.compute import engines as engines
     from tangentkit.compute import gram as gram
@@ -92,6 +95,9 @@ _HOMES = {
     "layer_cka": "analysis",
     "principal_angles": "analysis",
     "target_alignment": "analysis",
+    "Tracker": "analysis",
+    "compare_training": "analysis",
+    "track_checkpoints": "analysis",
     "Samples": "compute",
     "engines": "compute",
     "gram": "compute",

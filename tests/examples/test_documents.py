@@ -20,6 +20,7 @@ PAGES = [
     ROOT / "docs" / "how-to" / "cluster.md",
     ROOT / "docs" / "how-to" / "scikit-learn.md",
     ROOT / "docs" / "how-to" / "hugging-face.md",
+    ROOT / "docs" / "how-to" / "track-a-training.md",
 ]
 
 

@@ -1,6 +1,6 @@
 """A small trainer for networks and their expansions alike, in which every chance comes from a key."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +25,8 @@ from tangentkit.linearized.settings import Training
 
 Row = dict[str, float]
 """Metrics of an epoch by name."""
+Watcher = Callable[[nn.Module, Row], object]
+"""Called with the model and the row of an epoch."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ def train(
     *,
     key: Key,
     watch: Mapping[str, tuple[Batch, Tensor] | Dataset] | None = None,
+    watcher: Watcher | None = None,
     forward: Forward | None = None,
     checkpoint: str | Path | None = None,
     every: int = 1,
@@ -76,6 +79,8 @@ def train(
         training: the settings.
         key: of everything that is random.
         watch: name -> (inputs, targets), or a `Dataset` of pairs, of sets to be evaluated after each epoch.
+        watcher: a function of the model and the row of its epoch, called before the first epoch (with a row that
+            says "epoch" 0 and "step" 0) and after each: `Tracker.watcher()`, say. It must leave the model as it is.
         forward: (model, batch) -> outputs; by default the model is called with the batch.
         checkpoint: a file to which the state is saved after epochs. Where it exists, training goes on from there;
             the model must then be as it was before its first step.
@@ -113,12 +118,17 @@ def train(
     try:
         with reported(progress) as tell:
             tell(stage, len(rows), training.epochs)
+            if watcher and not rows:
+                watcher(model, {"epoch": 0, "step": 0})
             while ended is None:
                 epoch = len(rows)
                 row = run.epoch(epoch)
                 for name, samples in sets.items():
                     row |= run.evaluate(name, samples)
                 rows.append(row)
+                # Before the checkpoint: what a kill takes away between the two is seen again.
+                if watcher:
+                    watcher(model, row)
                 ended = _ending(training, row, len(rows))
                 if path and (ended or len(rows) % every == 0):
                     save_checkpoint(path, run.state() | {"identity": known, "rows": rows, "ended": ended})

@@ -1,0 +1,126 @@
+"""Probe, fine-tune, random features, linearized: compared over repeated splits."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import ks_2samp
+from torch import nn
+
+import tangentkit as tk
+from tangentkit.analysis import TrainingComparison
+from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.core.seeds import Key
+from tangentkit.linearized import Training, train
+
+SETTINGS = Training(3, 0.02, optimizer="adam", batch=16, loss="cross-entropy")
+
+
+@pytest.fixture(scope="module")
+def task():
+    """A network that was trained on x0 x1 > 0 before, and data of that kind."""
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(520, 6, generator=g)
+    y = (x[:, 0] * x[:, 1] > 0).long()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 24), nn.ReLU(), nn.Linear(24, 2))
+    train(
+        model,
+        x[:400],
+        y[:400],
+        Training(60, 0.02, optimizer="adam", batch=100, loss="cross-entropy"),
+        key=Key(1),
+    )
+    return model, (x[400:], y[400:])
+
+
+@pytest.fixture(scope="module")
+def found(task):
+    return tk.compare_training(*task, repeats=3, training=SETTINGS)
+
+
+def test_features_that_were_learned_beat_random_ones(found):
+    assert found.ways == ["probe", "fine-tune", "random-features", "linearized"]
+    means = {way: np.mean(runs) for way, runs in found.test.items()}
+    assert min(means["probe"], means["fine-tune"], means["linearized"]) > means["random-features"] + 0.05
+
+
+def test_splits_are_the_same_for_all_ways_and_repeats_of_the_call(task, found):
+    seen = []
+
+    def look(given):
+        seen.append(given.x)
+        return given.model
+
+    twice = tk.compare_training(*task, {"a": look, "b": look}, repeats=2)
+    assert torch.equal(seen[0], seen[1])
+    assert not torch.equal(seen[0], seen[2])
+    assert twice.test["a"] == twice.test["b"]
+    again = tk.compare_training(*task, ["fine-tune", "random-features"], repeats=1, training=SETTINGS)
+    assert again.test["fine-tune"] == found.test["fine-tune"][:1]
+    assert again.test["random-features"] == found.test["random-features"][:1]
+
+
+def test_the_model_is_left_as_it_is(task):
+    model, data = task
+    before, mode = nn.utils.parameters_to_vector(model.parameters()).clone(), model.train().training
+    tk.compare_training(model, data, repeats=1, training=SETTINGS)
+    assert model.training is mode
+    assert torch.equal(nn.utils.parameters_to_vector(model.parameters()), before)
+    model.eval()
+
+
+def test_accuracies_are_those_of_the_trained_networks(task):
+    model, (x, y) = task
+    found = tk.compare_training(model, (x, y), {"as it is": lambda task: task.model}, repeats=30)
+    right = float((model(x).argmax(1) == y).double().mean())
+    n, m = found.sizes
+    for inside, outside in zip(found.train["as it is"], found.test["as it is"], strict=True):
+        assert (n * inside + m * outside) / (n + m) == pytest.approx(right)
+
+
+def test_tests_and_quantiles_follow_their_definitions():
+    a, b = (0.7, 0.9, 0.8, 0.85), (0.6, 0.65, 0.62, 0.8)
+    found = TrainingComparison({"a": a, "b": b}, {"a": a, "b": b}, {"a": a, "b": b}, (30, 10))
+    assert found.ks("a", "b").p_value == pytest.approx(ks_2samp(a, b).pvalue)
+    assert found.qq("a", "b")[0].tolist() == sorted(a)
+    spread = np.std(a, ddof=1)
+    assert found.corrected_error("a") == pytest.approx(spread * np.sqrt(1 / 4 + 1 / 3))
+    assert found.table().rows[0][2].error == pytest.approx(spread / 2)
+    assert found.tests_table().rows[0][2].value == pytest.approx(np.mean(a) - np.mean(b))
+
+
+def test_results_show_themselves(found, tmp_path):
+    assert json.loads(json.dumps(found.to_dict()))["sizes"] == [90, 30]
+    page = found.report(tmp_path / "page.html").read_text()
+    assert "Kolmogorov" in page
+    assert "fine-tune against random-features" in page
+    assert found.plot().get_xlabel().startswith("test accuracy")
+
+
+def test_bad_input_is_refused(task):
+    model, (x, y) = task
+    with pytest.raises(UnknownNameError, match="'probe'"):
+        tk.compare_training(model, (x, y), ["prob"])
+    with pytest.raises(InputError, match="no classes"):
+        tk.compare_training(model, (x, y.double()))
+    with pytest.raises(InputError, match="two classes"):
+        tk.compare_training(model, (x, torch.zeros_like(y)))
+    with pytest.raises(InputError, match="repeats"):
+        tk.compare_training(model, (x, y), repeats=0)
+    with pytest.raises(InputError, match="train_share"):
+        tk.compare_training(model, (x, y), train_share=0.999)
+
+    class Scale(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.scale = nn.Parameter(torch.ones(6))
+
+        def forward(self, x):
+            return self.scale * x
+
+    own = nn.Sequential(Scale(), nn.Linear(6, 2))
+    with pytest.raises(InputError, match="random_model"):
+        tk.compare_training(own, (x, y), ["random-features"], repeats=1)
+    tk.compare_training(own, (x, y), ["random-features"], repeats=1, random_model=lambda: own)
