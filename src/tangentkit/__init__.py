@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from tangentkit import analysis as analysis
     from tangentkit import compute as compute
     from tangentkit import data as data
     from tangentkit import infinite as infinite
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from tangentkit import models as models
     from tangentkit import nn as nn
     from tangentkit import reference as reference
+    from tangentkit.analysis import bulk_edge as bulk_edge
+    from tangentkit.analysis import spectral_density as spectral_density
+    from tangentkit.analysis import weight_spectra as weight_spectra
     from tangentkit.compute import Samples as Samples
     from tangentkit.compute import engines as engines
     from tangentkit.compute import gram as gram
@@ -57,9 +61,23 @@ if TYPE_CHECKING:
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
     from tangentkit.surrogate import neighbors as neighbors
 
-_PACKAGES = ("compute", "data", "infinite", "linalg", "linearized", "machines", "models", "nn", "reference")
+_PACKAGES = (
+    "analysis",
+    "compute",
+    "data",
+    "infinite",
+    "linalg",
+    "linearized",
+    "machines",
+    "models",
+    "nn",
+    "reference",
+)
 _HOMES = {
     "TangentkitError": "core",
+    "bulk_edge": "analysis",
+    "spectral_density": "analysis",
+    "weight_spectra": "analysis",
     "Samples": "compute",
     "engines": "compute",
     "gram": "compute",

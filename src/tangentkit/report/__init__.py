@@ -9,6 +9,7 @@ from tangentkit.report.claim import Interval as Interval
 from tangentkit.report.drawing import DARK as DARK
 from tangentkit.report.drawing import LIGHT as LIGHT
 from tangentkit.report.drawing import Palette as Palette
+from tangentkit.report.drawing import drawn as drawn
 from tangentkit.report.drawing import image as image
 from tangentkit.report.drawing import save as save
 from tangentkit.report.figure import Bars as Bars

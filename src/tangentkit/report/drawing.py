@@ -8,9 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from tangentkit.report.figure import Figure
+from tangentkit.report.figure import Figure, words
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 ImageFormat = Literal["svg", "png"]
 
@@ -57,6 +60,20 @@ def image(figure: Figure, palette: Palette = LIGHT, *, format: ImageFormat = "sv
         metadata = {"Date": None} if format == "svg" else {"Software": None}
         canvas.savefig(content, format=format, dpi=PNG_DPI, metadata=metadata)
     return content.getvalue()
+
+
+def drawn(figure: Figure, ax: "Axes | None" = None) -> "Axes":
+    """The axes that the figure was added to: those given, or new ones of its own size, which belong to no window."""
+    if ax is None:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure as Canvas
+
+        canvas = Canvas(figsize=figure.size, layout="constrained")
+        FigureCanvasAgg(canvas)
+        ax = canvas.add_subplot()
+        ax.set_title(words(figure.title))
+    figure.draw(ax)
+    return ax
 
 
 def save(figure: Figure, path: str | Path, palette: Palette = LIGHT) -> Path:
