@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tangentkit import reference as reference
     from tangentkit.analysis import Tracker as Tracker
     from tangentkit.analysis import anisotropy_directions as anisotropy_directions
+    from tangentkit.analysis import bulk_edge as bulk_edge
     from tangentkit.analysis import cka as cka
     from tangentkit.analysis import compare_distributions as compare_distributions
     from tangentkit.analysis import compare_training as compare_training
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
     from tangentkit.analysis import neural_collapse as neural_collapse
     from tangentkit.analysis import principal_angles as principal_angles
     from tangentkit.analysis import probe_layers as probe_layers
+    from tangentkit.analysis import spectral_density as spectral_density
     from tangentkit.analysis import target_alignment as target_alignment
     from tangentkit.analysis import track_checkpoints as track_checkpoints
+    from tangentkit.analysis import weight_spectra as weight_spectra
     from tangentkit.compute import Samples as Samples
     from tangentkit.compute import engines as engines
     from tangentkit.compute import gram as gram
@@ -98,6 +101,9 @@ _HOMES = {
     "Tracker": "analysis",
     "compare_training": "analysis",
     "track_checkpoints": "analysis",
+    "bulk_edge": "analysis",
+    "spectral_density": "analysis",
+    "weight_spectra": "analysis",
     "Samples": "compute",
     "engines": "compute",
     "gram": "compute",

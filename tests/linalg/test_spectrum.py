@@ -2,7 +2,6 @@
 
 import math
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -143,8 +142,7 @@ def test_where_lanczos_fails_the_error_says_what_to_do(monkeypatch):
     def fails(*_, **__):
         raise ArpackNoConvergence("no convergence", np.empty(0), np.empty((30, 0)))
 
-    # The name tangentkit.linalg.spectrum is that of the function.
-    monkeypatch.setattr(sys.modules["tangentkit.linalg.spectrum"], "eigsh", fails)
+    monkeypatch.setattr("tangentkit.linalg.lanczos.eigsh", fails)
     with pytest.raises(NumericalError, match=r"Lanczos .* top=None"):
         spectrum(torch.eye(30), 1)
 
@@ -291,7 +289,7 @@ def test_a_partial_spectrum_does_not_answer_for_the_whole():
         assert s.effective_rank() == effective_rank(s.values)
     with pytest.raises(InputError, match=r"expected m from 1 to 4.*Try: spectrum\(K, top=21\)"):
         s.tail()
-    assert s.tail(3) == pytest.approx(spectrum(K @ K.T).tail(3))
+    assert s.tail(3).alpha == pytest.approx(spectrum(K @ K.T).tail(3).alpha)
     ratio = float(s.values[0] / s.values[2])
     assert s.condition_number(rtol=float(s.values[3] / s.values[0])) == pytest.approx(ratio)
 
@@ -380,11 +378,13 @@ def test_the_tail_of_a_power_law_has_its_exponent(alpha):
 def test_the_tail_is_that_of_its_formula():
     values = torch.tensor([8.0, 4.0, 2.0, 1.0], dtype=torch.float64)
     s = spectrum(torch.diag(values))
-    assert s.tail(1) == pytest.approx(1 + 1 / math.log(2))
-    assert s.tail(3) == pytest.approx(1 + 3 / math.log(8 * 4 * 2))
-    assert s.tail() == s.tail(1)
-    assert spectrum(torch.eye(4)).tail(2) == math.inf
-    assert spectrum(torch.diag(values), of="jacobian").tail(3) - 1 == pytest.approx(2 * (s.tail(3) - 1))
+    assert s.tail(1).alpha == pytest.approx(1 + 1 / math.log(2))
+    assert s.tail(3).alpha == pytest.approx(1 + 3 / math.log(8 * 4 * 2))
+    assert s.tail().alpha == s.tail(2).alpha
+    assert spectrum(torch.eye(4)).tail(2).alpha == math.inf
+    assert spectrum(torch.diag(values), of="jacobian").tail(3).alpha - 1 == pytest.approx(
+        2 * (s.tail(3).alpha - 1)
+    )
 
 
 def test_tails_that_cannot_be_are_refused():

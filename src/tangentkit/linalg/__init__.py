@@ -21,6 +21,9 @@ from tangentkit.linalg.matrices import FactorOperator as FactorOperator
 from tangentkit.linalg.matrices import as_operator as as_operator
 from tangentkit.linalg.matrices import in_memory as in_memory
 from tangentkit.linalg.matrices import symmetrized as symmetrized
+from tangentkit.linalg.measures import condition_number as condition_number
+from tangentkit.linalg.measures import effective_rank as effective_rank
+from tangentkit.linalg.measures import participation_ratio as participation_ratio
 from tangentkit.linalg.operator import Operator as Operator
 from tangentkit.linalg.operator import ScaledOperator as ScaledOperator
 from tangentkit.linalg.operator import ShiftedOperator as ShiftedOperator
@@ -35,7 +38,7 @@ from tangentkit.linalg.solve import Auto as Auto
 from tangentkit.linalg.solve import solve as solve
 from tangentkit.linalg.spectrum import Spectrum as Spectrum
 from tangentkit.linalg.spectrum import SpectrumWarning as SpectrumWarning
-from tangentkit.linalg.spectrum import condition_number as condition_number
-from tangentkit.linalg.spectrum import effective_rank as effective_rank
-from tangentkit.linalg.spectrum import hill as hill
 from tangentkit.linalg.spectrum import spectrum as spectrum
+from tangentkit.linalg.tails import Hill as Hill
+from tangentkit.linalg.tails import Tail as Tail
+from tangentkit.linalg.tails import hill as hill

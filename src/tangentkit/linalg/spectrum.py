@@ -3,20 +3,29 @@
 import math
 import warnings
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from torch import Tensor
 
 from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
 from tangentkit.core.memory import memory_budget
 from tangentkit.core.seeds import Key
 from tangentkit.linalg.checks import below_zero, check_finite, check_symmetric
+from tangentkit.linalg.lanczos import largest_eigenpairs
 from tangentkit.linalg.matrices import DenseOperator, as_operator, as_tensor, in_memory
+from tangentkit.linalg.measures import clip, condition_number, effective_rank, participation_ratio
 from tangentkit.linalg.operator import Memory, Operator
+from tangentkit.linalg.tails import DRAWS, Hill, Tail, check_above, check_null, gaussian_null
+from tangentkit.linalg.tails import tail as tail_of
+from tangentkit.report.drawing import drawn
+from tangentkit.report.figure import Lines, Series
+from tangentkit.report.table import Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 LANCZOS_SHARE = 0.1
 """Up to this share of all eigenpairs, Lanczos is quicker than a full decomposition (n = 300 to 2000)."""
@@ -73,8 +82,7 @@ class Spectrum:
     @property
     def share(self) -> float:
         """The share of the trace of K that is held, 1 of a whole spectrum."""
-        held = self.values if self.of == "kernel" else self.values.square()
-        return float(held.sum()) / self.trace if self.is_partial else 1.0
+        return float(self.eigenvalues.sum()) / self.trace if self.is_partial else 1.0
 
     def effective_rank(self) -> float:
         """exp(-Σ p_i ln p_i) with p_i = value_i / Σ value_j (Roy, Vetterli 2007), of the values that it holds.
@@ -86,9 +94,7 @@ class Spectrum:
             NumericalError: a value is negative beyond rounding, or all are zero.
         """
         found = effective_rank(self.values)
-        if self.is_partial and float(self.values[-1]) > self._noise:
-            n, r = self.vectors.shape
-            _warn(f"the effective rank is that of the largest {r} of {n} values", "spectrum(K) without top")
+        self._warn_of_missing("effective rank")
         resolved = effective_rank(self.values.where(self.values > self._noise, 0.0))
         if abs(found - resolved) > AGREEMENT * resolved:
             _warn(f"{self._hidden_in_words}; without them the effective rank is {resolved:.4g}", self._finer)
@@ -150,18 +156,69 @@ class Spectrum:
             raise InputError("bad number of eigenvectors", expected=f"1 to {r}, which are held", got=top)
         return float((self.vectors[:, :top].T @ y).norm() / y.norm())
 
-    def tail(self, m: int | None = None) -> float:
-        """The Hill estimate of the exponent of a power-law tail, from the m largest values.
+    def participation_ratio(self) -> float:
+        """(Σ λ_i)² / Σ λ_i² of the eigenvalues of K that it holds: how many directions share the trace.
 
-        Args:
-            m: how many values make the tail; None takes a tenth of all, of which one more must be held.
+        A SpectrumWarning says so where values are missing.
 
         Raises:
-            InputError: m is out of range.
-            NumericalError: the tail holds a value that cannot be told from zero.
+            NumericalError: a value is negative beyond rounding, or all are zero.
         """
+        self._warn_of_missing("participation ratio")
+        return participation_ratio(self.eigenvalues)
+
+    def stable_rank(self) -> float:
+        """tr K / λ_1 = ‖J‖_F² / ‖J‖₂², from 1 to n; a partial spectrum knows it too.
+
+        Raises:
+            NumericalError: K is zero or not positive semi-definite.
+
+        Example:
+            >>> spectrum(torch.diag(torch.tensor([4.0, 2.0, 2.0]))).stable_rank()
+            2.0
+        """
+        largest = float(clip(self.eigenvalues)[0])
+        if not largest > 0:
+            raise NumericalError("the stable rank of zero is not defined", expected="a positive value", got=0)
+        return self.trace / largest
+
+    def tail(
+        self,
+        m: int | None = None,
+        *,
+        null: Literal["gaussian"] = "gaussian",
+        features: int | None = None,
+        draws: int = DRAWS,
+        seed: int = 0,
+    ) -> Tail:
+        """Hill's exponent of a power-law tail, from the m largest values, beside those of Gaussian features.
+
+        The null model is the spectrum of G Gᵀ for a Gaussian G of shape (n, features).
+
+        Args:
+            m: how many values make the tail; None takes a tenth of those that do not vanish, of which one more must
+                be held.
+            null: "gaussian", the only null model of a spectrum alone.
+            features: the columns of J in K = J Jᵀ. None takes the rank of K; of a K of full rank, or of a partial
+                spectrum, n, which has the heaviest tail of all Gaussian kernels with at least n features.
+            draws: the number of random kernels, at least 19.
+            seed: of the null model and of the bootstrap.
+
+        Raises:
+            UnknownNameError: there is no such null model.
+            InputError: m, features or draws are out of range.
+            NumericalError: the tail holds a value that cannot be told from zero.
+
+        Example:
+            >>> K = torch.diag(torch.arange(1.0, 101.0) ** -2)
+            >>> spectrum(K).tail()
+            Tail(heavy tail: alpha ..., p = 0.01)
+        """
+        if null != "gaussian":
+            raise UnknownNameError("null model of a spectrum", null, ["gaussian"])
         n, r = self.vectors.shape
-        m = max(1, n // 10) if m is None else m
+        rank = n if self.is_partial else n - self._hidden
+        m = Hill().size(rank) if m is None else m
         if 1 <= m < n and m >= r:
             raise InputError(
                 "a tail of values that are missing",
@@ -169,7 +226,77 @@ class Spectrum:
                 got=m,
                 hint=f"spectrum(K, top={m + 1})",
             )
-        return hill(self.values, m, zero=self._noise)
+        features = max(rank, 1) if features is None else features
+        check_null(m, n, draws)
+        check_above(float(self.values[m]), self._noise, m)
+        check_null(m, min(n, features), draws)
+        held = min(r, n, features, rank)
+        null_values = gaussian_null(n, features, draws, seed)[:, :held]
+        return tail_of(
+            self.values[:held].double().cpu().numpy(),
+            Hill(m),
+            null_values=null_values if self.of == "kernel" else np.sqrt(null_values),
+            null=f"Gaussian features ({n} x {features}), {draws} draws, seed {seed}",
+            key=Key(seed).fold("spectrum"),
+        )
+
+    def table(self) -> Table:
+        """Ranks, trace and condition of K, and of J in K = J Jᵀ; a dash where values are missing for it."""
+        values = clip(self.eigenvalues)
+        resolved = values.where(values > self.noise, 0.0)
+        missing = self.is_partial and float(values[-1]) > self.noise
+        condition = None if missing else condition_number(values, rtol=self.noise / float(values[0]))
+        rows = (
+            ("values held", f"{len(values)} of {self.vectors.shape[0]}"),
+            ("largest eigenvalue of K", float(values[0])),
+            ("trace of K", self.trace),
+            ("effective rank of K", None if missing else effective_rank(resolved)),
+            ("effective rank of J", None if missing else effective_rank(resolved.sqrt())),
+            ("participation ratio of K", None if missing else participation_ratio(resolved)),
+            ("stable rank of J", self.stable_rank()),
+            ("condition number of K", condition),
+        )
+        hidden = "" if missing or not self._hidden else f"{self._hidden_in_words} and count as zero"
+        return Table("Spectrum", ("measure", "value"), rows, note="– needs all values" if missing else hidden)
+
+    def figure(self) -> Lines:
+        """The values by rank, in logarithmic scales; those within rounding of zero are left out."""
+        seen = self.values[self.values > self._noise].double().cpu().numpy()
+        what = "eigenvalue of K" if self.of == "kernel" else "singular value of J"
+        return Lines(
+            title="Spectrum",
+            caption=f"{len(seen)} values, from the largest to the smallest that is above rounding.",
+            x_label="rank",
+            y_label=what,
+            x_scale="log",
+            y_scale="log",
+            series={what: Series(np.arange(1, len(seen) + 1), seen)},
+            markers=len(seen) <= 50,
+        )
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draws `figure()`."""
+        return drawn(self.figure(), ax)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists, without the vectors."""
+        return {
+            "of": self.of,
+            "values": self.values.tolist(),
+            "count": self.vectors.shape[0],
+            "trace": self.trace,
+            "noise": self.noise,
+        }
+
+    @property
+    def eigenvalues(self) -> Float[Tensor, " r"]:
+        """The eigenvalues of K that it holds, whatever `of` is."""
+        return self.values if self.of == "kernel" else self.values.square()
+
+    def _warn_of_missing(self, measure: str) -> None:
+        if self.is_partial and float(self.values[-1]) > self._noise:
+            n, r = self.vectors.shape
+            _warn(f"the {measure} is that of the largest {r} of {n} values", "spectrum(K) without top", 4)
 
     @property
     def _noise(self) -> float:
@@ -192,8 +319,8 @@ class Spectrum:
         return "rtol= says what counts" if self.values.dtype == torch.float64 else "the kernel in float64"
 
 
-def _warn(text: str, hint: str) -> None:
-    warnings.warn(f"{text}. Try: {hint}", SpectrumWarning, stacklevel=3)
+def _warn(text: str, hint: str, stacklevel: int = 3) -> None:
+    warnings.warn(f"{text}. Try: {hint}", SpectrumWarning, stacklevel=stacklevel)
 
 
 def spectrum(
@@ -237,12 +364,12 @@ def spectrum(
     operator = in_memory(operator, memory)
     trace = float(operator.diagonal().sum())
     if _prefers_lanczos(operator, count, memory):
-        values, vectors = _lanczos(operator, count)
+        values, vectors = largest_eigenpairs(operator, count)
     else:
         values, vectors = _decompose(operator, count, memory)
     noise = noise_of(values)
     if of == "jacobian":
-        values = _clip(values).sqrt()
+        values = clip(values).sqrt()
     return Spectrum(values, vectors, trace, of, noise)
 
 
@@ -253,79 +380,6 @@ def noise_of(values: Float[Tensor, " r"]) -> float:
     return max(ROUNDING * torch.finfo(values.dtype).eps * size, shown)
 
 
-def effective_rank(values: Float[Tensor, " r"]) -> float:
-    """exp(-Σ p_i ln p_i) with p_i = value_i / Σ value_j (Roy, Vetterli 2007), from 1 to the number of values.
-
-    Raises:
-        NumericalError: a value is negative beyond rounding, or all are zero.
-
-    Example:
-        >>> round(effective_rank(torch.ones(5)), 4), round(effective_rank(torch.tensor([1.0, 0.0])), 4)
-        (5.0, 1.0)
-    """
-    values = _clip(values)
-    if not values.any():
-        raise NumericalError(
-            "the effective rank of zero is not defined", expected="a positive value", got="zeros"
-        )
-    p = values / values.sum()
-    return math.exp(float(torch.special.entr(p).sum()))
-
-
-def condition_number(values: Float[Tensor, " r"], *, rtol: float) -> float:
-    """The largest value over the smallest that is above rtol times the largest.
-
-    Raises:
-        NumericalError: a value is negative beyond rounding, or all are zero.
-
-    Example:
-        >>> condition_number(torch.tensor([8.0, 2.0, 1e-9]), rtol=1e-6)
-        4.0
-    """
-    values = _clip(values)
-    largest = values.max()
-    if not largest > 0:
-        raise NumericalError(
-            "the condition number of zero is not defined", expected="a positive value", got="zeros"
-        )
-    return float(largest / values[values > rtol * largest].min())
-
-
-def hill(values: Float[Tensor, " r"], m: int, *, zero: float = 0.0) -> float:
-    """Hill's estimate 1 + m / Σ_{i<=m} ln(λ_i / λ_{m+1}) of the exponent of a density with tail λ^(-α).
-
-    Args:
-        values: in any order.
-        m: the number of largest values that make the tail; more than m are needed.
-        zero: values up to this cannot be told from zero.
-
-    Returns:
-        α, infinite where the m + 1 largest values are equal.
-
-    Raises:
-        InputError: m is out of range.
-        NumericalError: the tail holds a value that is not above `zero`.
-
-    Example:
-        >>> hill(torch.tensor([math.e**2, math.e, 1.0]), m=2)
-        1.666...
-    """
-    if not 1 <= m < len(values):
-        raise InputError(
-            "bad size of a tail", expected=f"1 to {len(values) - 1}, one less than the values", got=m
-        )
-    tail = values.sort(descending=True).values[: m + 1]
-    if not tail[-1] > zero:
-        raise NumericalError(
-            "a tail of values that are not positive beyond rounding",
-            expected=f"value {m + 1} above {zero:.2g}",
-            got=f"{float(tail[-1]):.3g}",
-            hint="take a smaller m",
-        )
-    spread = float((tail[:-1] / tail[-1]).log().sum())
-    return 1 + m / spread if spread > 0 else math.inf
-
-
 def _decompose(K: Operator, top: int, memory: Memory) -> tuple[Tensor, Tensor]:
     matrix = K.dense(memory)
     check_finite(matrix, "kernel matrix")
@@ -333,54 +387,7 @@ def _decompose(K: Operator, top: int, memory: Memory) -> tuple[Tensor, Tensor]:
     return values.flip(0)[:top], vectors.flip(1)[:, :top]
 
 
-def _lanczos(K: Operator, top: int) -> tuple[Tensor, Tensor]:
-    products = _Products(K)
-    start = Key(0).fold("lanczos").numpy().standard_normal(K.shape[0]).astype(products.dtype)
-    if not products.matvec(start).any():
-        # K is zero, for a random vector is in no other kernel's null space; Lanczos cannot begin.
-        return torch.zeros(top, dtype=K.dtype, device=K.device), torch.eye(
-            K.shape[0], top, dtype=K.dtype, device=K.device
-        )
-    try:
-        values, vectors = eigsh(products, k=top, which="LA", v0=start)
-    except ArpackError as error:
-        raise NumericalError(
-            f"Lanczos found no {top} largest eigenpairs ({error})",
-            hint="ask for fewer, or for all by top=None",
-        ) from error
-    order = np.argsort(values)[::-1].copy()
-    return torch.from_numpy(values[order]).to(K.device), torch.from_numpy(vectors[:, order]).to(K.device)
-
-
-class _Products(LinearOperator):
-    """An operator as scipy wants it."""
-
-    def __init__(self, K: Operator) -> None:
-        super().__init__(np.dtype(str(K.dtype).removeprefix("torch.")), K.shape)
-        self.K = K
-
-    def _matvec(self, x: np.ndarray) -> np.ndarray:
-        out = self.K @ torch.from_numpy(x.reshape(-1)).to(self.K.device)
-        check_finite(out, "product with the operator")
-        return out.cpu().numpy()
-
-
 def _prefers_lanczos(K: Operator, top: int, memory: Memory) -> bool:
     n = K.shape[0]
     fits = isinstance(K, DenseOperator) or memory_budget(memory, device=K.device).holds(K.nbytes)
     return top <= LANCZOS_SHARE * n or (top < n and not fits)
-
-
-def _clip(values: Float[Tensor, " r"]) -> Float[Tensor, " r"]:
-    """The values with negative ones that are rounding set to zero."""
-    check_finite(values, "values")
-    smallest, size = float(values.min()), float(values.abs().max())
-    allowed = below_zero(values.dtype)
-    if smallest < -allowed * size:
-        raise NumericalError(
-            "the kernel matrix is not positive semi-definite",
-            expected=f"no value below -{allowed:.1e} of the largest ({size:.3g})",
-            got=f"{smallest:.3g}",
-            hint=f"a ridge of {-smallest:.3g} would make it so",
-        )
-    return values.clamp(min=0)

@@ -75,10 +75,13 @@ class Lines(_Plot):
     series: Mapping[str, Series]
     level: float | None = None
     """A horizontal line to compare with."""
+    markers: bool = True
+    """Whether each point has a marker; smooth curves of many points have none."""
 
     def draw(self, ax: "Axes") -> None:
         """Adds the figure to axes."""
-        for (name, one), marker in zip(self.series.items(), _cycled(MARKERS, len(self.series)), strict=True):
+        for (name, one), shape in zip(self.series.items(), _cycled(MARKERS, len(self.series)), strict=True):
+            marker = shape if self.markers else None
             x, y = np.asarray(one.x, dtype=float), np.asarray(one.y, dtype=float)
             (line,) = ax.plot(x, y, label=short(name), marker=marker, markersize=4)
             if one.error is not None:
