@@ -20,6 +20,7 @@ from tangentkit.linalg import (
     condition_number,
     effective_rank,
     hill,
+    participation_ratio,
     spectrum,
 )
 
@@ -394,3 +395,44 @@ def test_tails_that_cannot_be_are_refused():
             s.tail(m)
     with pytest.raises(NumericalError, match="smaller m"):
         s.tail(2)
+
+
+# Other measures -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("of", ["kernel", "jacobian"])
+def test_ranks_of_kernel_and_jacobian_are_those_of_their_formulas(of):
+    J = features(40, 60)
+    s = spectrum(J @ J.T, of=of)
+    sigma = torch.linalg.svdvals(J)
+    assert s.participation_ratio() == pytest.approx(float(sigma.square().sum() ** 2 / sigma.pow(4).sum()))
+    assert s.stable_rank() == pytest.approx(float(J.norm() / torch.linalg.matrix_norm(J, 2)) ** 2)
+    rows = dict(s.table().rows)
+    assert rows["effective rank of K"] == pytest.approx(effective_rank(sigma.square()))
+    assert rows["effective rank of J"] == pytest.approx(effective_rank(sigma))
+    assert rows["condition number of K"] == pytest.approx(float(torch.linalg.cond(J)) ** 2)
+    assert s.to_dict()["values"] == s.values.tolist()
+    assert s.plot().get_yscale() == "log"
+
+
+def test_measures_of_a_partial_spectrum_say_what_is_missing():
+    J = features(60, 80)
+    part, whole = (spectrum(J @ J.T, top) for top in (5, None))
+    assert part.stable_rank() == pytest.approx(whole.stable_rank())
+    with pytest.warns(SpectrumWarning, match="participation ratio is that of the largest 5 of 60") as told:
+        part.participation_ratio()
+    assert told[0].filename == __file__
+    table = part.table()
+    assert dict(table.rows)["effective rank of J"] is None
+    assert table.note == "– needs all values"
+
+
+def test_measures_of_zero_are_not_defined():
+    s = spectrum(torch.zeros(3, 3))
+    for ask in (s.stable_rank, s.participation_ratio, s.table):
+        with pytest.raises(NumericalError, match="zero"):
+            ask()
+
+
+def test_a_participation_ratio_of_huge_values_does_not_overflow():
+    assert participation_ratio(torch.full((4,), 1e30)) == 4

@@ -242,7 +242,7 @@ class Spectrum:
 
     def table(self) -> Table:
         """Ranks, trace and condition of K, and of J in K = J Jᵀ; a dash where values are missing for it."""
-        values = clip(self.eigenvalues)
+        values, stable_rank = clip(self.eigenvalues), self.stable_rank()
         resolved = values.where(values > self.noise, 0.0)
         missing = self.is_partial and float(values[-1]) > self.noise
         condition = None if missing else condition_number(values, rtol=self.noise / float(values[0]))
@@ -253,7 +253,7 @@ class Spectrum:
             ("effective rank of K", None if missing else effective_rank(resolved)),
             ("effective rank of J", None if missing else effective_rank(resolved.sqrt())),
             ("participation ratio of K", None if missing else participation_ratio(resolved)),
-            ("stable rank of J", self.stable_rank()),
+            ("stable rank of J", stable_rank),
             ("condition number of K", condition),
         )
         hidden = "" if missing or not self._hidden else f"{self._hidden_in_words} and count as zero"

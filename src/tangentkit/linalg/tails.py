@@ -104,7 +104,11 @@ class Hill(TailEstimator):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Tail:
-    """The exponent of a power-law tail, with what the same estimator finds in a null model."""
+    """The exponent of a power-law tail, with what the same estimator finds in a null model.
+
+    A few spikes make the mean of the logarithms larger too, so that a spectrum with spikes may be called heavy: the
+    plot over tail sizes tells them apart, and so does `spikes`.
+    """
 
     fit: PowerLawFit
     low: float

@@ -1,5 +1,7 @@
 """CKA: against the formula written out, by its invariances, and on independent features."""
 
+import itertools
+
 import pytest
 import torch
 from torch import nn
@@ -158,6 +160,14 @@ def test_activations_are_held_for_few_samples_at_a_time(monkeypatch):
     )
     tk.layer_cka(network(), normal(50, 4), memory="12kB")
     assert max(longest) < 25
+
+
+def test_the_budget_is_settled_once_whatever_else_takes_memory_meanwhile(monkeypatch):
+    from tangentkit.core import memory
+
+    free = (int(200_000 * 0.8**k) for k in itertools.count())  # less at every look
+    monkeypatch.setattr(memory, "free_bytes", lambda _: next(free))
+    assert tk.layer_cka(network(), normal(60, 4)).rows == ("0", "1", "3")
 
 
 def test_layers_are_chosen_by_name_and_calls_counted_apart():

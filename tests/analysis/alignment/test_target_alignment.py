@@ -95,6 +95,15 @@ def test_one_function_gives_a_number_and_its_eigenfunctions_have_mercer_eigenval
     assert tk.target_alignment(model, x, phi.vectors[:, 0]).shape == ()
 
 
+def test_averages_of_a_model_in_half_precision_are_summed_in_float32():
+    # In bfloat16, whose numbers have eight bits, 1 added to 256 is 256.
+    model = nn.Linear(1, 1, bias=False).bfloat16()
+    x = torch.ones(600, 1, dtype=torch.bfloat16)
+    assert float(tk.target_alignment(model, x, torch.full((600,), 1.001))) == pytest.approx(
+        1.001**2, rel=1e-5
+    )
+
+
 def test_bad_functions_and_samples_are_refused_with_their_shapes():
     model, x, f = small()
     with pytest.raises(InputError, match=r"expected shape \(23,\) or \(23, c\), got \(22, 7\)"):

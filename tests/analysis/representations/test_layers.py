@@ -139,6 +139,15 @@ def test_models_without_an_output_for_each_class_have_no_nc3_and_nc4(quadrants):
     assert found["1"].collapse.nc4 is None
 
 
+def test_a_model_without_a_linear_layer_is_probed_all_the_same():
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+    x, y = torch.randn(60, 1, 6, 6), torch.arange(60) % 4
+    found = tk.probe_layers(model, x[:40], y[:40], x[40:], y[40:], dims=[1, 2])
+    assert [layer.size for layer in found] == [64, 64, 4]
+    assert found.head is None
+    assert found["2"].collapse.nc4 is not None
+
+
 def test_an_svm_that_stops_early_is_said(quadrants, monkeypatch):
     monkeypatch.setitem(CLASSIFIERS, "linear SVM", lambda: LinearSVC(dual=False, max_iter=1))
     x, y, x_test, y_test = (part[:60] for part in quadrants)

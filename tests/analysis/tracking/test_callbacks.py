@@ -37,8 +37,8 @@ class _WithLoss(nn.Module):
 
 
 def test_hugging_faces_trainer_is_followed(tmp_path):
-    pytest.importorskip("transformers", reason="transformers is not installed: pip install 'tangentkit[hf]'")
     pytest.importorskip("accelerate", reason="transformers' Trainer needs accelerate: pip install accelerate")
+    pytest.importorskip("transformers", reason="transformers is not installed: pip install 'tangentkit[hf]'")
     from transformers import Trainer, TrainingArguments
 
     net, x, y = problem()

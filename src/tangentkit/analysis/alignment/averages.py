@@ -18,11 +18,12 @@ from tangentkit.empirical.passes.layer_gradients import (
     matrix_gradients,
 )
 from tangentkit.linalg.spans import spans
+from tangentkit.sketch.methods.coordinates import working_dtype
 from tangentkit.sketch.methods.parameter_order import Orders
 
 
 class WeightedGradients:
-    """Σ_i f_i v_r · J_i for k functions f and r output directions v, parameter by parameter.
+    """Σ_i f_i v_r · J_i for k functions f and r output directions v, parameter by parameter; in float32 at least.
 
     Args:
         functions: k.
@@ -32,7 +33,10 @@ class WeightedGradients:
     """
 
     def __init__(self, functions: int, params: dict[str, Tensor], directions: int, *, buffer: int):
-        self.sums = {name: p.new_zeros(directions, functions, p.numel()) for name, p in params.items()}
+        self.sums = {
+            name: torch.zeros(directions, functions, p.numel(), dtype=working_dtype(p.dtype), device=p.device)
+            for name, p in params.items()
+        }
         self.orders, self.buffer = Orders(), buffer
 
     def square_norms(self) -> Float[Tensor, " k"]:
@@ -79,7 +83,7 @@ class WeightedGradients:
 
     def _add_written(self, name: str, gradients: Float[Tensor, "n r p"], functions: Tensor) -> None:
         for total, along in zip(self.sums[name], gradients.unbind(1), strict=True):
-            total.addmm_(functions.T, along)
+            total.addmm_(functions.T.to(total), along.to(total))
 
     def _add_rows(self, side: LayerGradients, layer: Layer, functions: Tensor) -> None:
         """Adds a table of which samples look up rows: only these rows are touched."""
@@ -91,4 +95,4 @@ class WeightedGradients:
             rows, weights = indices[samples][found], functions[samples][:, None].expand(-1, s, -1)[found]
             for total, along in zip(self.sums[layer.weight], g[samples][:, 0].unbind(1), strict=True):
                 table = total.view(k, -1, q)
-                table.index_add_(1, rows, weights.T[:, :, None] * along[found])
+                table.index_add_(1, rows, weights.T[:, :, None].to(table) * along[found].to(table))

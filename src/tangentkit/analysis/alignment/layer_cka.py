@@ -1,6 +1,5 @@
 """CKA between all layers of a network, or of two, as a heat map."""
 
-import math
 import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -149,7 +148,7 @@ def layer_cka(
     x = networks[0].activations.checked(x)
     check_count(batch_size(x), debiased)
     try:
-        return _compared(networks, x, debiased=debiased, memory=memory)
+        return _compared(networks, x, debiased=debiased)
     except TangentkitError:
         raise
     except Exception as error:
@@ -158,14 +157,13 @@ def layer_cka(
         raise found or error from error
 
 
-def _compared(networks: "list[_Network]", x: Batch, *, debiased: bool, memory: int | str | None) -> LayerCKA:
+def _compared(networks: "list[_Network]", x: Batch, *, debiased: bool) -> LayerCKA:
     n = batch_size(x)
     counted = [network.counting(x) for network in networks]
     side = min(network.at_once(x, names) for network, names in zip(networks, counted, strict=True))
     runs = _Runs(networks, counted, x)
     first = runs.of(slice(0, min(side, n, FIRST)))
-    budget = memory_budget(memory, device=networks[0].activations.function.device)
-    side = min(side, TILE_SIDE, max(1, math.isqrt(budget // (8 * TILES * len(first)))))
+    side = min(side, networks[0].budget.side(8, copies=TILES * len(first), most=TILE_SIDE))
     sums, floors = _sums(runs, first, n, side)
     values = cka_matrix(sums, floors, debiased=debiased, names=[repr(name) for _, name in first])
     rows = [name for which, name in first if which == 0]
@@ -187,7 +185,10 @@ class _Network:
             raise InputError(
                 "layers is one string", expected="a list of names", got=repr(layers), hint=f"[{layers!r}]"
             )
-        self.activations = Activations(model, outputs_of, forward=forward, memory=memory)
+        activations = Activations(model, outputs_of, forward=forward, memory=memory)
+        # Said once: what is free changes from piece to piece.
+        self.budget = memory_budget(memory, device=activations.function.device)
+        self.activations = activations.within(self.budget)
         for layer in layers or ():
             self.activations.check_name(layer)
         self.layers = layers
@@ -212,10 +213,10 @@ class _Network:
     def run(self, x: Batch, layers: list[str]) -> Layers:
         """The outputs of the layers."""
         found: Layers = {}
-        for _, calls in self.activations.pieces(x, layers):
-            for name, h in calls:
-                times = sum(name == key.partition(" (call ")[0] for key in found)
-                found[f"{name} (call {times + 1})" if times else name] = h
+        ((_, calls),) = self.activations.pieces(x, layers)  # no more samples than fit: one piece
+        for name, h in calls:
+            times = sum(name == key.partition(" (call ")[0] for key in found)
+            found[f"{name} (call {times + 1})" if times else name] = h
         missing = [name for name in layers if name not in found]
         if missing or not found:
             raise ModelError(

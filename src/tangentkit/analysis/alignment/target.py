@@ -20,6 +20,7 @@ from tangentkit.empirical.passes.generic import generic_gradients
 from tangentkit.empirical.passes.layer_gradients import LayerGradients
 from tangentkit.empirical.tangent import TangentKernel, outside_autograd
 from tangentkit.linalg.spans import spans
+from tangentkit.sketch.methods.coordinates import working_dtype
 
 PASS_SAMPLES = 256
 """Samples that pass together at most: more make no matrix product faster."""
@@ -105,7 +106,8 @@ class _Alignment:
         like = next(iter(self.function.params.values()))
         self.profile = self.profiles.of(self._read(slice(0, min(len(source), PASS_SAMPLES))))
         self.directions = directions(kernel.outputs, self.profile.outputs, like=like).vectors
-        self.item = like.element_size()
+        self.dtype = working_dtype(like.dtype)
+        self.item = self.dtype.itemsize
 
     def of(self, columns: Float[Tensor, "n k"]) -> Float[Tensor, " k"]:
         """α of every column."""
@@ -132,7 +134,7 @@ class _Alignment:
         averages = WeightedGradients(k, self.function.params, len(some), buffer=buffer)
         for samples in spans(len(self.source), self._at_once(k, len(some))):
             batch = self._read(samples)
-            values = columns[samples].to(self.directions)
+            values = columns[samples].to(dtype=self.dtype, device=self.function.device)
 
             def add(batch: Batch = batch, values: Tensor = values) -> None:
                 # Nothing is added before the batch has shown whether it fits what is known of the model.

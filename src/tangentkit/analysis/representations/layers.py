@@ -23,7 +23,7 @@ from tangentkit.analysis.representations.probes import (
     dims_of,
 )
 from tangentkit.core.batches import Batch, batch_size
-from tangentkit.core.errors import InputError, TangentkitError, UnknownNameError, briefly
+from tangentkit.core.errors import InputError, ModelError, TangentkitError, UnknownNameError, briefly
 from tangentkit.core.model.functions import Forward
 from tangentkit.empirical.activations.kernels import ConjugateKernel
 from tangentkit.machines.estimators.labels import check_one_label_each, read_labels
@@ -98,10 +98,13 @@ class LayerProbes:
             caption="The fewest principal components with 0.9 of each classifier's best accuracy, layer by layer.",
             series=series,
             x_label="layer",
-            y_label="components for 0.9 of the best accuracy",
+            y_label="components for 90 %",
             y_scale="log",
         )
         ax = drawn(figure, ax)
+        needed = sorted({layer.needed(c) for layer in self.layers for c in CLASSIFIERS})
+        ax.set_yticks(needed, [str(d) for d in needed])
+        ax.minorticks_off()
         ax.set_xticks(list(depth), [layer.name for layer in self.layers], rotation=45, ha="right")
         return ax
 
@@ -263,7 +266,10 @@ def _head(
     model: nn.Module, x: Batch, y: Tensor, classes: int, forward: Forward | None, memory: int | str | None
 ) -> NeuralCollapse | None:
     """Neural collapse before the last linear layer, where that has a row of weights for each class."""
-    layer = ConjugateKernel(model, forward=forward, memory=memory).layer_of(x)
+    try:
+        layer = ConjugateKernel(model, forward=forward, memory=memory).layer_of(x)
+    except ModelError:
+        return None  # a model without a linear layer
     head = None if layer is None else model.get_submodule(layer)
     if not isinstance(head, nn.Linear) or head.out_features != classes:
         return None

@@ -158,7 +158,7 @@ class SpectralDensity:
 
     def figure(self) -> Lines:
         """The density with its 95 % band."""
-        low, high = self.band()
+        _, high = self.band()
         log = self.scale == "log"
         zero = self.at_zero.value
         caption = f"The density of {self.count} eigenvalues, smoothed, with its 95 % band."
@@ -168,7 +168,7 @@ class SpectralDensity:
             x_label="eigenvalue",
             y_label="density of log10 eigenvalue" if log else "density",
             x_scale=self.scale,
-            series={"density": Series(self.grid, (low + high) / 2, (high - low) / 2)},
+            series={"density": Series(self.grid, self.density, high - self.density)},
             markers=False,
         )
 
