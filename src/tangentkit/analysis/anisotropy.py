@@ -155,7 +155,7 @@ def anisotropy_directions(
         memory: the most bytes that M may take, where more than a tenth of all directions are asked for.
 
     Returns:
-        `.directions` (top, *shape) and `.values` (top,).
+        `.directions` of shape `(top, *shape)` and `.values` of shape `(top,)`.
 
     Raises:
         InputError: `top` is out of range, or samples are of another shape.
