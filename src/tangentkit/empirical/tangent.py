@@ -1,9 +1,8 @@
 """The tangent kernel of a module, exactly."""
 
-import copy
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, ParamSpec, TypeVar
 
@@ -32,7 +31,6 @@ from tangentkit.empirical.outputs import (
 from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Workload
 from tangentkit.empirical.plan import Plan, make_plan
 from tangentkit.empirical.product import SAMPLES, kernel_product
-from tangentkit.empirical.trust.profile import Profile
 from tangentkit.empirical.trust.profiles import Profiles
 from tangentkit.linalg.spans import spans
 
@@ -111,21 +109,6 @@ class TangentKernel(Kernel):
     def __repr__(self) -> str:
         probes = "" if self.probes is None else f", probes={self.probes}, seed={self.seed}"
         return f"TangentKernel({self.function!r}; outputs={words(self.outputs)}{probes})"
-
-    @property
-    def learned(self) -> dict[str, Profile]:
-        """What is known of the structure of the module, by the shape of samples; it holds no values."""
-        return self._profiles.learned
-
-    def knowing(self, learned: Mapping[str, Profile]) -> "TangentKernel":
-        """This kernel with what an earlier one of the same module has `learned`, and need not learn and verify again.
-
-        It saves about a quarter of the time of a small kernel while a module is trained. A graph that is not as it
-        was is noticed as ever; a module of other layers or of other parameters that require grad must learn anew.
-        """
-        twin = copy.copy(self)
-        twin._profiles = Profiles(self.function, learned)
-        return twin
 
     @outside_autograd
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:

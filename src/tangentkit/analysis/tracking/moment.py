@@ -47,8 +47,6 @@ class Probe:
     """Eigenvalues of a spectrum that are kept."""
     _cheap: dict[str, bool] = field(default_factory=dict)
     """Whether the exact kernel is cheap enough, by the outline of a network: found out once."""
-    _learned: dict[str, Any] = field(default_factory=dict)
-    """What its kernels have learned of a network, by its outline."""
 
     def __len__(self) -> int:
         return batch_size(self.x)
@@ -85,11 +83,10 @@ class Probe:
         if self.make_kernel is not None:
             return self.make_kernel(model)
         shape, x = outline(model), move(self.x, device_of(model))
-        exact = TangentKernel(model, forward=self.forward).knowing(self._learned.get(shape, {}))
+        exact = TangentKernel(model, forward=self.forward)
         if shape not in self._cheap:
             self._cheap[shape] = exact.plan(x).flops <= EXACT_FLOPS
         if self._cheap[shape]:
-            self._learned[shape] = exact.learned
             return exact
         outputs = outputs_of(model, take(x, slice(1)), self.forward).shape[1]
         signs = SKETCH_SIGNS if outputs > SKETCH_SIGNS else None

@@ -1,8 +1,7 @@
 """The profiles of a model, one for every shape of samples, revised at one point by what later batches disprove."""
 
-import copy
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -32,23 +31,12 @@ class WrongRuleError(Exception):
 
 
 class Profiles:
-    """The profiles of a model, for every shape of samples that it has seen.
+    """The profiles of a model, for every shape of samples that it has seen."""
 
-    Args:
-        function: the model.
-        learned: profiles of the same module at other parameters, by the shape of samples.
-    """
-
-    def __init__(self, function: ModelFunction, learned: Mapping[str, Profile] | None = None):
+    def __init__(self, function: ModelFunction):
         self.function = function
-        # Copies: what this model's batches disprove is nothing that others have to know.
-        self._found = {shape: copy.copy(found) for shape, found in (learned or {}).items()}
+        self._found: dict[str, Profile] = {}
         self._warned: set[str] = set()
-
-    @property
-    def learned(self) -> dict[str, Profile]:
-        """All profiles, by the shape of samples; they hold no values of parameters."""
-        return dict(self._found)
 
     def of(self, x: Batch) -> Profile:
         """The profile for samples like these, made if they are the first.
