@@ -85,6 +85,27 @@ class Table:
         cells = [row[column] for row in self.rows if row[column] is not None]
         return bool(cells) and not any(isinstance(cell, str) for cell in cells)
 
+    def __str__(self) -> str:
+        """The table as plain text, so that `print(result.table())` is to be read.
+
+        Example:
+            >>> print(Table("Widths", ("model", Column("error", ".2f")), (("small", 0.5), ("wide", None))))
+            Widths
+            model  error
+            small   0.50
+            wide       –
+        """
+        rows = [[visible(text) for text in row] for row in ([h.name for h in self.headings], *self.texts())]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        aligned = [str.rjust if self.is_numeric(i) else str.ljust for i in range(len(widths))]
+        lines = (
+            "  ".join(align(text, width) for align, text, width in zip(aligned, row, widths, strict=True))
+            for row in rows
+        )
+        return "\n".join(
+            [visible(self.title), *(line.rstrip() for line in lines), *([self.note] * bool(self.note))]
+        )
+
     def to_csv(self) -> str:
         """Comma-separated text with unrounded numbers; a measured column becomes two, value and error.
 
