@@ -64,6 +64,11 @@ class Page:
         shown = {*self.tables} | {*self.figures}
         return [file for file in self.files if file.rpartition(".")[0].partition("/")[2] not in shown]
 
+    @property
+    def numbers_heading(self) -> str:
+        """The heading of the tables: where rows are marked as this run's own, the others are published ones."""
+        return "Published numbers beside ours" if any(t.ours for t in self.tables.values()) else "Numbers"
+
     def render(self) -> str:
         """The page as HTML."""
         from jinja2 import Environment, PackageLoader, StrictUndefined
