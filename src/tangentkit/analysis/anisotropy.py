@@ -25,10 +25,10 @@ from tangentkit.data.dataset import Data
 from tangentkit.data.synthetic import directional_data
 from tangentkit.empirical.outputs import Outputs, directions
 from tangentkit.empirical.tangent import outside_autograd
-from tangentkit.linalg.checks import check_finite
-from tangentkit.linalg.operator import Memory
-from tangentkit.linalg.spans import spans
-from tangentkit.linalg.spectrum import LANCZOS_SHARE
+from tangentkit.linalg.operators.checks import check_finite
+from tangentkit.linalg.operators.operator import Memory
+from tangentkit.linalg.operators.spans import spans
+from tangentkit.linalg.spectra.spectrum import LANCZOS_SHARE
 from tangentkit.report.figure import Figure, Images, Lines, Series
 from tangentkit.report.table import Table
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.errors import InputError, NumericalError
-from tangentkit.linalg.matrices import as_tensor
+from tangentkit.linalg.operators.matrices import as_tensor
 
 
 def read_features(features: Any, what: str = "features") -> Float[Tensor, "n d"]:

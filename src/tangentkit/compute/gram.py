@@ -34,8 +34,8 @@ from tangentkit.core.files.safe import as_path
 from tangentkit.core.memory import memory_budget
 from tangentkit.core.progress import Progress, counted_off
 from tangentkit.core.text import counted
-from tangentkit.linalg.matrices import DenseOperator
-from tangentkit.linalg.operator import Operator
+from tangentkit.linalg.operators.matrices import DenseOperator
+from tangentkit.linalg.operators.operator import Operator
 
 
 @briefly

@@ -27,7 +27,7 @@ from tangentkit.compute.terms import (
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, TangentkitError, briefly
 from tangentkit.core.memory import parse_bytes
-from tangentkit.linalg.symmetry import mirrored
+from tangentkit.linalg.operators.symmetry import mirrored
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -13,7 +13,7 @@ from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch, as_batch, batch_size, concatenate, describe, take, tensors
 from tangentkit.core.data_sets import is_data_set, number_of_samples, read_samples
 from tangentkit.core.errors import DataError, InputError
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 
 SAMPLES_AT_ONCE = 1024
 """Samples that are read at a time when all are looked at."""

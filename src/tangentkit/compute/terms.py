@@ -16,8 +16,8 @@ from torch import Tensor
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import NumericalError
 from tangentkit.core.model.functions import TURN
-from tangentkit.linalg.matrices import INNER, DenseOperator, FactorOperator, symmetrized
-from tangentkit.linalg.symmetry import mirrored
+from tangentkit.linalg.operators.matrices import INNER, DenseOperator, FactorOperator, symmetrized
+from tangentkit.linalg.operators.symmetry import mirrored
 
 Row = Callable[..., Tensor]
 """A row of tiles: y -> k(x, y), and without y the symmetric k(x, x)."""

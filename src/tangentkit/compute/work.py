@@ -16,7 +16,7 @@ from tangentkit.compute.store.tiles import Index, TileArray
 from tangentkit.compute.terms import HasRows, Range, Row, Term
 from tangentkit.core.batches import Batch, copied, take
 from tangentkit.core.memory import memory_budget
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 
 Item = tuple[str, Index]
 """The name of an array and the index of a tile in it."""

@@ -32,7 +32,7 @@ from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Workload
 from tangentkit.empirical.plan import Plan, make_plan
 from tangentkit.empirical.product import SAMPLES, kernel_product
 from tangentkit.empirical.trust.profiles import Profiles
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -30,7 +30,7 @@ from tangentkit.infinite.reading.parameterization import Scales
 from tangentkit.infinite.reading.reader import Reading, read
 from tangentkit.infinite.reading.tracing import LAYERS, OURS, Prelude, is_layer, trace
 from tangentkit.infinite.repeats import repeats
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 from tangentkit.nn import Stds, layer_stds
 
 TILE = 2**18

@@ -8,9 +8,9 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
-from tangentkit.linalg.checks import check_finite
-from tangentkit.linalg.matrices import DenseOperator, as_tensor
-from tangentkit.linalg.operator import Operator
+from tangentkit.linalg.operators.checks import check_finite
+from tangentkit.linalg.operators.matrices import DenseOperator, as_tensor
+from tangentkit.linalg.operators.operator import Operator
 
 WORKING = torch.float64
 """The dtype of all that is computed here: the cost is that of a decomposition, never of a kernel."""

@@ -27,9 +27,9 @@ from tangentkit.core.batches import Batch, as_batch, batch_size, take
 from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.core.memory import memory_budget
 from tangentkit.linalg import DenseOperator, FactorOperator, Operator, as_operator, check_finite
-from tangentkit.linalg.matrices import as_tensor
-from tangentkit.linalg.operator import Memory
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.matrices import as_tensor
+from tangentkit.linalg.operators.operator import Memory
+from tangentkit.linalg.operators.spans import spans
 
 NAMES = ("precomputed", "features")
 

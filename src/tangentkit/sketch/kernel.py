@@ -24,7 +24,7 @@ from tangentkit.core.seeds import Key
 from tangentkit.empirical.outputs import Outputs, as_outputs, words
 from tangentkit.empirical.tangent import outside_autograd
 from tangentkit.empirical.trust.profiles import Profiles
-from tangentkit.linalg.symmetry import mirrored
+from tangentkit.linalg.operators.symmetry import mirrored
 from tangentkit.sketch.arrangement import Arrangement, arrange, project, sketch_directions
 from tangentkit.sketch.calibration.projection import Projection
 from tangentkit.sketch.error.sketched import Sketched

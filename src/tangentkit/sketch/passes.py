@@ -12,7 +12,7 @@ from tangentkit.empirical.passes.generic import generic_gradients
 from tangentkit.empirical.passes.layer_gradients import LayerGradients
 from tangentkit.empirical.trust.profile import Profile
 from tangentkit.empirical.trust.profiles import Profiles
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 
 PASS_BYTES = 2**28
 """Tensors of the samples that pass together: beyond this, more samples gain nothing."""

@@ -17,8 +17,8 @@ from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, NumericalError, briefly
 from tangentkit.core.memory import memory_budget
 from tangentkit.core.progress import Progress, counted_off
-from tangentkit.linalg.operator import MAX_SIDE, Operator
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.operator import MAX_SIDE, Operator
+from tangentkit.linalg.operators.spans import spans
 
 TOGETHER = 8
 """Tensors of the size of a tile that are there at once while the largest values are sought."""

@@ -9,7 +9,7 @@ from tangentkit.analysis import bulk_edge, bulk_variance, initial_bulk, marchenk
 from tangentkit.analysis.spectra.bulk import TRACY_WIDOM, _median
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.linalg import spectrum
-from tangentkit.linalg.tails import gaussian_null
+from tangentkit.linalg.spectra.tails import gaussian_null
 
 SHAPES = [(400, 100), (100, 400), (150, 150)]
 

@@ -10,8 +10,8 @@ from tangentkit.analysis.spectra.density import SpectralDensity, _smooth
 from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
 from tangentkit.core.seeds import Key
 from tangentkit.linalg import FactorOperator, spectrum
-from tangentkit.linalg.lanczos import lanczos_quadrature
-from tangentkit.linalg.matrices import DenseOperator
+from tangentkit.linalg.operators.matrices import DenseOperator
+from tangentkit.linalg.spectra.lanczos import lanczos_quadrature
 
 
 def with_values(values, seed=0):

@@ -10,7 +10,7 @@ from tangentkit.analysis import PowerLaw, matrix_tail
 from tangentkit.core.errors import InputError, NumericalError, TangentkitError, UnknownNameError
 from tangentkit.core.seeds import Key
 from tangentkit.linalg import Hill, spectrum
-from tangentkit.linalg.tails import gaussian_null, law_distance, tail
+from tangentkit.linalg.spectra.tails import gaussian_null, law_distance, tail
 
 
 def gaussian(n: int, d: int, seed: int) -> torch.Tensor:

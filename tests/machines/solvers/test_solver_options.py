@@ -8,7 +8,7 @@ import torch
 from tangentkit.core.errors import BudgetError, InputError, NumericalError
 from tangentkit.core.seeds import Key
 from tangentkit.linalg import CG, Auto, Cholesky, Eigen, Nystrom
-from tangentkit.linalg.operator import Operator
+from tangentkit.linalg.operators.operator import Operator
 from tangentkit.machines import LBFGS, SGD, Adam, KernelGLM, KernelRegression, Newton
 from tangentkit.machines.solvers.minimizers import MINIMIZERS
 

@@ -17,7 +17,7 @@ from tangentkit.empirical.passes.layer_gradients import (
     layer_inputs,
     matrix_gradients,
 )
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 from tangentkit.sketch.methods.coordinates import working_dtype
 from tangentkit.sketch.methods.parameter_order import Orders
 

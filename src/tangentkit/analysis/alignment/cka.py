@@ -9,9 +9,9 @@ from torch import Tensor
 from tangentkit.analysis.alignment.sums import LEAST_DEBIASED, KernelSums, sums_of
 from tangentkit.compute.kernel import Kernel
 from tangentkit.core.errors import InputError
-from tangentkit.linalg.checks import check_finite, check_symmetric, is_symmetric
-from tangentkit.linalg.matrices import DenseOperator, FactorOperator, as_tensor
-from tangentkit.linalg.operator import Memory, Operator
+from tangentkit.linalg.operators.checks import check_finite, check_symmetric, is_symmetric
+from tangentkit.linalg.operators.matrices import DenseOperator, FactorOperator, as_tensor
+from tangentkit.linalg.operators.operator import Memory, Operator
 
 ROUNDING = 8
 """Entries of centered features and kernels that are smaller than this times ε of the uncentered ones are rounding."""

@@ -13,9 +13,9 @@ from tangentkit.compute.sources import SampleSource, sources_of
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, NumericalError, briefly
 from tangentkit.core.memory import memory_budget
-from tangentkit.linalg.operator import MAX_SIDE, Memory
-from tangentkit.linalg.spans import spans
-from tangentkit.linalg.spectrum import Spectrum, spectrum
+from tangentkit.linalg.operators.operator import MAX_SIDE, Memory
+from tangentkit.linalg.operators.spans import spans
+from tangentkit.linalg.spectra.spectrum import Spectrum, spectrum
 from tangentkit.report.figure import Lines, Series
 from tangentkit.report.table import Table
 

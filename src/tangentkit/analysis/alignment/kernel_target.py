@@ -9,10 +9,10 @@ from torch import Tensor
 from tangentkit.analysis.alignment.labels import as_columns, centered
 from tangentkit.analysis.alignment.sums import sums_of
 from tangentkit.core.errors import InputError
-from tangentkit.linalg.checks import check_symmetric
-from tangentkit.linalg.matrices import as_operator
-from tangentkit.linalg.operator import Memory, Operator
-from tangentkit.linalg.spectrum import Spectrum, spectrum
+from tangentkit.linalg.operators.checks import check_symmetric
+from tangentkit.linalg.operators.matrices import as_operator
+from tangentkit.linalg.operators.operator import Memory, Operator
+from tangentkit.linalg.spectra.spectrum import Spectrum, spectrum
 
 
 def kernel_target_alignment(K: Any, y: Any, *, center: bool = False, memory: Memory = None) -> float:

@@ -7,8 +7,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
-from tangentkit.linalg.checks import check_finite
-from tangentkit.linalg.matrices import as_tensor
+from tangentkit.linalg.operators.checks import check_finite
+from tangentkit.linalg.operators.matrices import as_tensor
 
 
 def as_columns(y: Any, n: int, *, what: str = "labels") -> Float[Tensor, "n c"]:

@@ -19,7 +19,7 @@ from tangentkit.core.model.functions import Forward
 from tangentkit.core.model.refusals import refusal
 from tangentkit.empirical.activations.kernels import LeftOutWarning
 from tangentkit.empirical.activations.watching import Activations, outputs_of
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 from tangentkit.report.figure import Heatmap, short
 from tangentkit.report.table import Column, Table
 

@@ -11,8 +11,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.memory import memory_budget
-from tangentkit.linalg.matrices import FactorOperator
-from tangentkit.linalg.operator import Memory, Operator
+from tangentkit.linalg.operators.matrices import FactorOperator
+from tangentkit.linalg.operators.operator import Memory, Operator
 
 LEAST_DEBIASED = 4
 """Samples that the debiased form needs: it divides by n - 3."""

@@ -19,7 +19,7 @@ from tangentkit.empirical.outputs import Outputs, directions
 from tangentkit.empirical.passes.generic import generic_gradients
 from tangentkit.empirical.passes.layer_gradients import LayerGradients
 from tangentkit.empirical.tangent import TangentKernel, outside_autograd
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 from tangentkit.sketch.methods.coordinates import working_dtype
 
 PASS_SAMPLES = 256

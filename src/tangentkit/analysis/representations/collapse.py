@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tangentkit.analysis.features import read_features
 from tangentkit.core.errors import InputError, NumericalError
-from tangentkit.linalg.matrices import as_tensor
+from tangentkit.linalg.operators.matrices import as_tensor
 from tangentkit.machines.estimators.labels import check_one_label_each, read_labels
 from tangentkit.report import Column, Table
 

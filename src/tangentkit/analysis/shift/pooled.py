@@ -20,7 +20,7 @@ from tangentkit.core.batches import Batch, as_batch, batch_size, concatenate
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.memory import Budget
 from tangentkit.core.seeds import Key
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 
 Matrix = NDArray[np.float64]
 

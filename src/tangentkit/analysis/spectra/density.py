@@ -11,9 +11,9 @@ from scipy.stats import t as student
 from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
 from tangentkit.core.seeds import Key
 from tangentkit.linalg import Spectrum, as_operator, check_symmetric, in_memory
-from tangentkit.linalg.checks import below_zero
-from tangentkit.linalg.lanczos import lanczos_quadrature
-from tangentkit.linalg.operator import Memory
+from tangentkit.linalg.operators.checks import below_zero
+from tangentkit.linalg.operators.operator import Memory
+from tangentkit.linalg.spectra.lanczos import lanczos_quadrature
 from tangentkit.report.drawing import drawn
 from tangentkit.report.figure import Lines, Series
 from tangentkit.report.measured import Measured

@@ -8,7 +8,7 @@ from tangentkit.core.batches import Batch, batch_size
 from tangentkit.core.errors import InputError
 from tangentkit.empirical.tangent import TangentKernel
 from tangentkit.linalg import Operator
-from tangentkit.linalg.operator import Memory
+from tangentkit.linalg.operators.operator import Memory
 
 
 class KernelProducts(Operator):

@@ -13,8 +13,8 @@ from torch import Tensor
 from tangentkit.core.errors import InputError, NumericalError, TangentkitError, UnknownNameError
 from tangentkit.core.seeds import Key
 from tangentkit.linalg import Hill, Tail, check_finite
-from tangentkit.linalg.matrices import as_tensor
-from tangentkit.linalg.tails import DRAWS, PowerLawFit, TailEstimator, check_null, gaussian_null, tail
+from tangentkit.linalg.operators.matrices import as_tensor
+from tangentkit.linalg.spectra.tails import DRAWS, PowerLawFit, TailEstimator, check_null, gaussian_null, tail
 
 Null = Literal["gaussian", "shuffled"]
 NULLS = ("gaussian", "shuffled")

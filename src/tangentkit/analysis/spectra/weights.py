@@ -22,7 +22,7 @@ from tangentkit.analysis.spectra.tails import (
 )
 from tangentkit.core.errors import InputError, ModelError
 from tangentkit.linalg import Tail, check_finite
-from tangentkit.linalg.tails import DRAWS, TailEstimator, gaussian_null
+from tangentkit.linalg.spectra.tails import DRAWS, TailEstimator, gaussian_null
 from tangentkit.report.drawing import drawn
 from tangentkit.report.figure import Lines, Series
 from tangentkit.report.table import Cell, Table

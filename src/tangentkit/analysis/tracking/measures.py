@@ -25,7 +25,7 @@ from tangentkit.analysis.tracking.moment import Moment, device_of
 from tangentkit.core.batches import move
 from tangentkit.core.errors import InputError
 from tangentkit.core.model.calls import read_outputs
-from tangentkit.linalg.spectrum import effective_rank, spectrum
+from tangentkit.linalg.spectra.spectrum import effective_rank, spectrum
 from tangentkit.linearized.losses import LOSSES, Loss
 
 Value = float | list[float]

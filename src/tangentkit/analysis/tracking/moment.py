@@ -17,7 +17,7 @@ from tangentkit.core.model.calls import call, read_outputs
 from tangentkit.core.model.functions import Forward
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, TangentKernel
-from tangentkit.linalg.spectrum import Spectrum, spectrum
+from tangentkit.linalg.spectra.spectrum import Spectrum, spectrum
 from tangentkit.linearized.labeled import AT_ONCE, Labeled, labeled
 from tangentkit.sketch import SketchedTangentKernel
 

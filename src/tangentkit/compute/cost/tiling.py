@@ -11,7 +11,7 @@ from tangentkit.compute.store.layout import COLUMNS, GRAM, Form, Tiling
 from tangentkit.compute.store.store import Store
 from tangentkit.core.errors import InputError
 from tangentkit.core.memory import Budget, memory_budget
-from tangentkit.linalg.operator import MAX_SIDE
+from tangentkit.linalg.operators.operator import MAX_SIDE
 
 SECONDS = 5.0
 """Of a tile, or of the parts of a piece, about: what an interrupt may lose."""

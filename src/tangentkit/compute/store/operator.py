@@ -12,8 +12,8 @@ from tangentkit.compute.store.tiles import Index
 from tangentkit.core.errors import DataError
 from tangentkit.core.files.safe import as_path
 from tangentkit.core.progress import Progress, counted_off
-from tangentkit.linalg.operator import Memory, Operator
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.operator import Memory, Operator
+from tangentkit.linalg.operators.spans import spans
 
 
 class StoredOperator(Operator):

@@ -16,7 +16,7 @@ from tangentkit.core.model.functions import Forward
 from tangentkit.core.model.refusals import refusal
 from tangentkit.empirical.activations.heads import HeadProduct, last_product
 from tangentkit.empirical.activations.watching import Activations, inputs_of, outputs_of
-from tangentkit.linalg.symmetry import mirrored
+from tangentkit.linalg.operators.symmetry import mirrored
 
 LINEAR = (nn.Linear, nn.Bilinear, nn.modules.linear.NonDynamicallyQuantizableLinear)
 

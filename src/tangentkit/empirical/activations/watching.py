@@ -22,7 +22,7 @@ from tangentkit.empirical.reading.independence import (
     in_single_precision,
     spread,
 )
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 
 SILENT = (nn.modules.dropout._DropoutNd, nn.Flatten, nn.Unflatten, nn.Identity)
 """Modules whose output is their input, rearranged: counting them would count the input twice."""

@@ -19,7 +19,7 @@ from tangentkit.empirical.engine.gather import Gathered
 from tangentkit.empirical.layers import Layer, LookupLayer, MatrixLayer
 from tangentkit.empirical.passes.blocks import LONGEST_SUM, Blocks, even, pair_block, row_block
 from tangentkit.empirical.passes.layer_gradients import lookup_gradients, matrix_gradients
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 
 
 @dataclass(eq=False)

@@ -21,8 +21,8 @@ from tangentkit.empirical.passes.recording import Recording
 from tangentkit.empirical.passes.routes import Cost, Costs, Route, Workload, arrange
 from tangentkit.empirical.trust.profile import Profile
 from tangentkit.empirical.trust.profiles import Profiles
-from tangentkit.linalg.spans import spans
-from tangentkit.linalg.symmetry import mirrored
+from tangentkit.linalg.operators.spans import spans
+from tangentkit.linalg.operators.symmetry import mirrored
 
 
 @dataclass(frozen=True, eq=False)

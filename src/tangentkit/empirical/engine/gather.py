@@ -29,7 +29,7 @@ from tangentkit.empirical.passes.layer_gradients import (
 )
 from tangentkit.empirical.passes.recording import Recording
 from tangentkit.empirical.passes.routes import Cost, Costs, Route, Size
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 
 
 @dataclass(frozen=True, eq=False)

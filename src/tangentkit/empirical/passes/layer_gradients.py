@@ -10,7 +10,7 @@ from tangentkit.empirical.layers import Layer, LookupLayer, MatrixLayer, TiedLay
 from tangentkit.empirical.passes.blocks import Blocks
 from tangentkit.empirical.passes.recording import Recording
 from tangentkit.empirical.rules.base import Lookup, Matrix, Vector
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 
 
 @dataclass(eq=False)

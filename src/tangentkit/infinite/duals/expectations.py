@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.quasirandom import SobolEngine
 
 from tangentkit.core.errors import InputError, NumericalError
-from tangentkit.linalg.checks import check_finite, rounding
+from tangentkit.linalg.operators.checks import check_finite, rounding
 
 MOST_DIMENSIONS = 4  # of a product of Gauss-Hermite rules; Sobol points beyond
 MOST_NODES = 256  # of one Gauss-Hermite rule; the outer weights of larger ones underflow

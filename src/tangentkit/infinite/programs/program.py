@@ -40,7 +40,7 @@ from tangentkit.infinite.programs.vectors import (
     image_of,
 )
 from tangentkit.infinite.whole_numbers import as_count
-from tangentkit.linalg.checks import check_finite
+from tangentkit.linalg.operators.checks import check_finite
 
 
 @dataclass(eq=False)

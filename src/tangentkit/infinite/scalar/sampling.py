@@ -13,8 +13,8 @@ from tangentkit.core.seeds import Key
 from tangentkit.infinite.scalar.cube import check_listable
 from tangentkit.infinite.whole_numbers import as_count
 from tangentkit.linalg import Operator, as_operator
-from tangentkit.linalg.checks import check_finite, check_symmetric, rounding
-from tangentkit.linalg.operator import Memory
+from tangentkit.linalg.operators.checks import check_finite, check_symmetric, rounding
+from tangentkit.linalg.operators.operator import Memory
 
 Randomness = Key | torch.Generator
 

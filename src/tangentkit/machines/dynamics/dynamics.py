@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.linalg import DenseOperator, Operator, spectrum
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 from tangentkit.machines.dynamics.descents import Descent, GradientFlow, HeavyBall, check_descent
 from tangentkit.machines.dynamics.eigenmodes import Modes
 from tangentkit.machines.dynamics.squared_loss import Loss, curvature

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from tangentkit.core.errors import NumericalError
 from tangentkit.linalg import Operator, check_symmetric, spectrum
-from tangentkit.linalg.checks import below_zero
+from tangentkit.linalg.operators.checks import below_zero
 from tangentkit.machines.kernel_shapes import WORKING
 
 

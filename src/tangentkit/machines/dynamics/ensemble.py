@@ -14,7 +14,7 @@ from torch import Tensor
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError
 from tangentkit.linalg import DenseOperator, Operator, check_symmetric
-from tangentkit.linalg.matrices import as_tensor
+from tangentkit.linalg.operators.matrices import as_tensor
 from tangentkit.machines.dynamics.descents import Descent
 from tangentkit.machines.dynamics.dynamics import FLOW, Dynamics, Times
 from tangentkit.machines.dynamics.squared_loss import Loss

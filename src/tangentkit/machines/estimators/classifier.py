@@ -11,8 +11,8 @@ from torch import Tensor
 
 from tangentkit.core.errors import InputError
 from tangentkit.linalg import FactorOperator, Operator, check_finite, check_symmetric
-from tangentkit.linalg.operator import Memory
-from tangentkit.linalg.precision import in_working_precision
+from tangentkit.linalg.operators.operator import Memory
+from tangentkit.linalg.solvers.precision import in_working_precision
 from tangentkit.machines.estimators.labels import check_one_label_each, label_weights, read_labels, winning
 from tangentkit.machines.estimators.machine import KernelMachine
 from tangentkit.machines.solvers.grams import FactoredGram, Gram, HeldGram

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
-from tangentkit.linalg.operator import Memory
+from tangentkit.linalg.operators.operator import Memory
 from tangentkit.machines.estimators.classifier import KernelClassifier
 from tangentkit.machines.estimators.machine import check_number
 from tangentkit.machines.solvers.grams import FactoredGram, Gram

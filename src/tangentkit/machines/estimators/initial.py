@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tangentkit.core.batches import as_batch
 from tangentkit.core.errors import InputError
 from tangentkit.core.model.functions import snapshot
-from tangentkit.linalg.matrices import as_tensor
+from tangentkit.linalg.operators.matrices import as_tensor
 from tangentkit.machines.kernel_sources import cast
 
 

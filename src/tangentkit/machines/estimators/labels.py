@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tangentkit.core.batches import from_array
 from tangentkit.core.errors import InputError
-from tangentkit.linalg.matrices import as_tensor
+from tangentkit.linalg.operators.matrices import as_tensor
 from tangentkit.machines.estimators.machine import gives_tensors, sample_weights
 
 ANY: Any = None

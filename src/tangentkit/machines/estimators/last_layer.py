@@ -16,7 +16,7 @@ from tangentkit.core.batches import Batch, as_batch, take
 from tangentkit.core.errors import InputError, ModelError, UnknownNameError
 from tangentkit.core.model.functions import Forward, call, snapshot
 from tangentkit.empirical import ConjugateKernel
-from tangentkit.linalg.matrices import as_tensor
+from tangentkit.linalg.operators.matrices import as_tensor
 from tangentkit.machines.estimators.labels import label_weights
 from tangentkit.machines.estimators.logistic import KernelLogistic
 from tangentkit.machines.estimators.regression import KernelRegression

@@ -8,9 +8,9 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
-from tangentkit.linalg.checks import rounding
-from tangentkit.linalg.operator import Memory
-from tangentkit.linalg.positivity import check_positive
+from tangentkit.linalg.operators.checks import rounding
+from tangentkit.linalg.operators.operator import Memory
+from tangentkit.linalg.solvers.positivity import check_positive
 from tangentkit.machines.estimators.classifier import KernelClassifier, one_hot
 from tangentkit.machines.estimators.machine import check_number
 from tangentkit.machines.solvers.grams import Gram, HeldGram

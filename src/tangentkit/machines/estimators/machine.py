@@ -19,8 +19,8 @@ from torch.utils.data import Dataset
 from tangentkit.core.batches import as_batch, describe, from_array, tensors
 from tangentkit.core.errors import InputError
 from tangentkit.linalg import Operator, check_finite
-from tangentkit.linalg.matrices import as_tensor
-from tangentkit.linalg.operator import Memory
+from tangentkit.linalg.operators.matrices import as_tensor
+from tangentkit.linalg.operators.operator import Memory
 from tangentkit.machines.kernel_sources import KernelSource, as_source, pieces, size
 
 FLOATS: Any = (np.float64, np.float32)

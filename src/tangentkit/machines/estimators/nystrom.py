@@ -14,8 +14,8 @@ from torch import Tensor
 from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.core.seeds import Key
 from tangentkit.linalg import CG, DenseOperator, symmetrized
-from tangentkit.linalg.operator import Memory
-from tangentkit.linalg.precision import in_working_precision
+from tangentkit.linalg.operators.operator import Memory
+from tangentkit.linalg.solvers.precision import in_working_precision
 from tangentkit.machines.estimators.machine import (
     KernelMachine,
     check_number,

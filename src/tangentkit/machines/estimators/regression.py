@@ -13,10 +13,10 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
-from tangentkit.linalg.matrices import as_tensor
-from tangentkit.linalg.operator import Memory
-from tangentkit.linalg.solution import Method
-from tangentkit.linalg.symmetry import mirrored
+from tangentkit.linalg.operators.matrices import as_tensor
+from tangentkit.linalg.operators.operator import Memory
+from tangentkit.linalg.operators.symmetry import mirrored
+from tangentkit.linalg.solvers.solution import Method
 from tangentkit.machines.estimators.initial import Initial
 from tangentkit.machines.estimators.machine import (
     KernelMachine,

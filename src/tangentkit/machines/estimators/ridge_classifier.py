@@ -7,8 +7,8 @@ import torch
 from sklearn.base import ClassifierMixin
 from torch import Tensor
 
-from tangentkit.linalg.operator import Memory
-from tangentkit.linalg.solution import Method
+from tangentkit.linalg.operators.operator import Memory
+from tangentkit.linalg.solvers.solution import Method
 from tangentkit.machines.estimators.labels import (
     check_one_label_each,
     label_weights,

@@ -15,9 +15,9 @@ from torch.linalg import solve_triangular
 
 from tangentkit.core.errors import NumericalError
 from tangentkit.linalg import Operator
-from tangentkit.linalg.factor import Factor, factorize
-from tangentkit.linalg.operator import Memory
-from tangentkit.linalg.positivity import not_positive
+from tangentkit.linalg.operators.operator import Memory
+from tangentkit.linalg.solvers.factor import Factor, factorize
+from tangentkit.linalg.solvers.positivity import not_positive
 from tangentkit.machines.solvers.normal_equations import normal_equations, products_of_columns
 from tangentkit.machines.solvers.row_strips import Strips
 

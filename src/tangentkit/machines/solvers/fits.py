@@ -13,18 +13,18 @@ from torch import Tensor
 
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.linalg import Cholesky, Eigen, Operator
-from tangentkit.linalg.checks import rounding
-from tangentkit.linalg.decomposition import (
+from tangentkit.linalg.operators.checks import rounding
+from tangentkit.linalg.operators.operator import Memory, TransformedOperator
+from tangentkit.linalg.solvers.decomposition import (
     Decomposition,
     decompose,
     decompose_features,
     largest_ratio,
 )
-from tangentkit.linalg.factor import Factor, factorize
-from tangentkit.linalg.operator import Memory, TransformedOperator
-from tangentkit.linalg.positivity import judged_by_products, not_positive
-from tangentkit.linalg.precision import in_working_precision
-from tangentkit.linalg.solution import Method, relative_residuals
+from tangentkit.linalg.solvers.factor import Factor, factorize
+from tangentkit.linalg.solvers.positivity import judged_by_products, not_positive
+from tangentkit.linalg.solvers.precision import in_working_precision
+from tangentkit.linalg.solvers.solution import Method, relative_residuals
 from tangentkit.machines.solvers.normal_equations import (
     covers_rounding,
     in_strips,

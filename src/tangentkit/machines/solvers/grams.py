@@ -15,10 +15,10 @@ from torch import Tensor
 
 from tangentkit.core.memory import memory_budget
 from tangentkit.linalg import FactorOperator
-from tangentkit.linalg.operator import Memory
-from tangentkit.linalg.precision import in_working_precision
-from tangentkit.linalg.spans import spans
-from tangentkit.linalg.times import times
+from tangentkit.linalg.operators.operator import Memory
+from tangentkit.linalg.operators.spans import spans
+from tangentkit.linalg.operators.times import times
+from tangentkit.linalg.solvers.precision import in_working_precision
 from tangentkit.machines.solvers.spaces import LEAST_SHIFT, FeatureSpace, SampleSpace, Space
 
 ROWS = 1024

@@ -19,7 +19,7 @@ from torch import Tensor
 from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
 from tangentkit.core.text import counted
-from tangentkit.linalg.operator import Memory
+from tangentkit.linalg.operators.operator import Memory
 from tangentkit.machines.solvers import newton
 from tangentkit.machines.solvers.grams import Gram, HeldGram
 

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 
 ROWS = 16384
 """Samples of one product."""

@@ -11,10 +11,10 @@ from torch import Tensor
 from tangentkit.core.errors import InputError
 from tangentkit.core.memory import memory_budget
 from tangentkit.linalg import check_finite
-from tangentkit.linalg.checks import check_square
-from tangentkit.linalg.operator import Memory
-from tangentkit.linalg.spans import spans
-from tangentkit.linalg.times import times
+from tangentkit.linalg.operators.checks import check_square
+from tangentkit.linalg.operators.operator import Memory
+from tangentkit.linalg.operators.spans import spans
+from tangentkit.linalg.operators.times import times
 from tangentkit.machines.kernel_sources import KernelSource, Precomputed, size, take_samples
 
 MOST_ROWS = 2048

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.errors import NumericalError
-from tangentkit.linalg.times import times
+from tangentkit.linalg.operators.times import times
 
 LEAST_SHIFT = 1e-11
 """Of the trace of Ĥ: with a smaller s the inverse of Ĥ + s Π is mostly rounding."""

@@ -21,10 +21,10 @@ from tangentkit.linalg import (
     check_finite,
     symmetrized,
 )
-from tangentkit.linalg.checks import below_zero
-from tangentkit.linalg.operator import Memory
-from tangentkit.linalg.positivity import not_positive
-from tangentkit.linalg.solution import Method
+from tangentkit.linalg.operators.checks import below_zero
+from tangentkit.linalg.operators.operator import Memory
+from tangentkit.linalg.solvers.positivity import not_positive
+from tangentkit.linalg.solvers.solution import Method
 from tangentkit.machines.kernel_sources import KernelSource
 from tangentkit.machines.solvers.fits import (
     Fit,

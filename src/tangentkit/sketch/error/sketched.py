@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 from tangentkit.sketch.error.evidence import ROUNDING, Evidence, evidence
 
 ENTRIES = 2**22

@@ -15,7 +15,7 @@ from tangentkit.empirical.passes.layer_gradients import (
     lookup_gradients,
     matrix_gradients,
 )
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 from tangentkit.sketch.methods.coordinates import Coordinates
 from tangentkit.sketch.methods.explicit import CountSketch, GaussianSketch, RademacherSketch, WrittenSketch
 from tangentkit.sketch.methods.parameter_order import Orders

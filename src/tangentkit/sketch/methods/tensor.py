@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.seeds import Key
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 from tangentkit.sketch.methods.coordinates import Coordinates
 from tangentkit.sketch.methods.hashes import as_distinct_places, as_signs, words, words_of_signs
 

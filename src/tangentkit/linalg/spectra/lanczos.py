@@ -10,9 +10,9 @@ from torch import Tensor
 from tangentkit.core.errors import NumericalError
 from tangentkit.core.memory import memory_budget
 from tangentkit.core.seeds import Key
-from tangentkit.linalg.checks import check_finite
-from tangentkit.linalg.operator import Memory, Operator
-from tangentkit.linalg.probes import gaussian
+from tangentkit.linalg.operators.checks import check_finite
+from tangentkit.linalg.operators.operator import Memory, Operator
+from tangentkit.linalg.operators.probes import gaussian
 
 
 def largest_eigenpairs(K: Operator, top: int) -> tuple[Float[Tensor, " r"], Float[Tensor, "n r"]]:

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentkit.linalg.precision import in_working_precision
+from tangentkit.linalg.solvers.precision import in_working_precision
 
 
 @dataclass(frozen=True)

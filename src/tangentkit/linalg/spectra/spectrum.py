@@ -13,13 +13,13 @@ from torch import Tensor
 from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
 from tangentkit.core.memory import memory_budget
 from tangentkit.core.seeds import Key
-from tangentkit.linalg.checks import below_zero, check_finite, check_symmetric
-from tangentkit.linalg.lanczos import largest_eigenpairs
-from tangentkit.linalg.matrices import DenseOperator, as_operator, as_tensor, in_memory
-from tangentkit.linalg.measures import clip, condition_number, effective_rank, participation_ratio
-from tangentkit.linalg.operator import Memory, Operator
-from tangentkit.linalg.tails import DRAWS, Hill, Tail, check_above, check_null, gaussian_null
-from tangentkit.linalg.tails import tail as tail_of
+from tangentkit.linalg.operators.checks import below_zero, check_finite, check_symmetric
+from tangentkit.linalg.operators.matrices import DenseOperator, as_operator, as_tensor, in_memory
+from tangentkit.linalg.operators.operator import Memory, Operator
+from tangentkit.linalg.spectra.lanczos import largest_eigenpairs
+from tangentkit.linalg.spectra.measures import clip, condition_number, effective_rank, participation_ratio
+from tangentkit.linalg.spectra.tails import DRAWS, Hill, Tail, check_above, check_null, gaussian_null
+from tangentkit.linalg.spectra.tails import tail as tail_of
 from tangentkit.report.drawing import drawn
 from tangentkit.report.figure import Lines, Series
 from tangentkit.report.table import Table

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentkit.linalg.checks import check_finite, rounding
-from tangentkit.linalg.factor import Factor, factorize
-from tangentkit.linalg.operator import Memory, Operator
-from tangentkit.linalg.positivity import not_positive
-from tangentkit.linalg.solution import Method, Solution, relative_residuals
+from tangentkit.linalg.operators.checks import check_finite, rounding
+from tangentkit.linalg.operators.operator import Memory, Operator
+from tangentkit.linalg.solvers.factor import Factor, factorize
+from tangentkit.linalg.solvers.positivity import not_positive
+from tangentkit.linalg.solvers.solution import Method, Solution, relative_residuals
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from torch import Tensor
 
 from tangentkit.core.errors import InputError
 from tangentkit.core.text import counted
-from tangentkit.linalg.checks import check_finite, rounding
-from tangentkit.linalg.matrices import in_memory
-from tangentkit.linalg.operator import Memory, Operator
-from tangentkit.linalg.preconditioners import Preconditioner
-from tangentkit.linalg.solution import Method, Solution, relative_residuals
+from tangentkit.linalg.operators.checks import check_finite, rounding
+from tangentkit.linalg.operators.matrices import in_memory
+from tangentkit.linalg.operators.operator import Memory, Operator
+from tangentkit.linalg.solvers.preconditioners import Preconditioner
+from tangentkit.linalg.solvers.solution import Method, Solution, relative_residuals
 
 MARGIN = 0.5
 """The share of the tolerance that the recurrence aims at, since its residual drifts from the true one."""

@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.seeds import Key
-from tangentkit.linalg.operator import Operator
+from tangentkit.linalg.operators.operator import Operator
 
 
 def gaussian(K: Operator, count: int, *, key: Key) -> Float[Tensor, "m c"]:

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from tangentkit.linalg.spans import spans
+from tangentkit.linalg.operators.spans import spans
 
 SIDE = 256
 """Rows that are copied at a time: a transposed copy is quick where it fits the cache."""

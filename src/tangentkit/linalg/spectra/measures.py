@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.errors import NumericalError
-from tangentkit.linalg.checks import below_zero, check_finite
+from tangentkit.linalg.operators.checks import below_zero, check_finite
 
 
 def effective_rank(values: Float[Tensor, " r"]) -> float:

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.errors import InputError, NumericalError
-from tangentkit.linalg.operator import Memory, Operator
+from tangentkit.linalg.operators.operator import Memory, Operator
 
 MOST_NOISE = 1e-5
 """Negative eigenvalues up to this share of the largest are rounding, such as of a kernel computed in float32."""

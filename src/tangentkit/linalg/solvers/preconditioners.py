@@ -18,10 +18,10 @@ from torch import Tensor
 
 from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
-from tangentkit.linalg.checks import check_finite
-from tangentkit.linalg.operator import Operator
-from tangentkit.linalg.probes import gaussian
-from tangentkit.linalg.times import times
+from tangentkit.linalg.operators.checks import check_finite
+from tangentkit.linalg.operators.operator import Operator
+from tangentkit.linalg.operators.probes import gaussian
+from tangentkit.linalg.operators.times import times
 
 
 class Preconditioner(ABC):

@@ -143,7 +143,7 @@ def test_where_lanczos_fails_the_error_says_what_to_do(monkeypatch):
     def fails(*_, **__):
         raise ArpackNoConvergence("no convergence", np.empty(0), np.empty((30, 0)))
 
-    monkeypatch.setattr("tangentkit.linalg.lanczos.eigsh", fails)
+    monkeypatch.setattr("tangentkit.linalg.spectra.lanczos.eigsh", fails)
     with pytest.raises(NumericalError, match=r"Lanczos .* top=None"):
         spectrum(torch.eye(30), 1)
 

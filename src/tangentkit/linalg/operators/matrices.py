@@ -12,10 +12,10 @@ from torch import Tensor
 from tangentkit.core.batches import from_array
 from tangentkit.core.errors import InputError
 from tangentkit.core.memory import memory_budget
-from tangentkit.linalg.checks import check_finite, check_symmetric, is_symmetric
-from tangentkit.linalg.operator import Memory, Operator
-from tangentkit.linalg.spans import spans
-from tangentkit.linalg.times import times
+from tangentkit.linalg.operators.checks import check_finite, check_symmetric, is_symmetric
+from tangentkit.linalg.operators.operator import Memory, Operator
+from tangentkit.linalg.operators.spans import spans
+from tangentkit.linalg.operators.times import times
 
 INNER = 65_536
 """Columns summed at a time: one float32 product over millions of columns loses three digits."""

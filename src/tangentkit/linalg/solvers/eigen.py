@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentkit.linalg.checks import check_finite
-from tangentkit.linalg.decomposition import decompose
-from tangentkit.linalg.operator import Memory, Operator
-from tangentkit.linalg.solution import Method, Solution, relative_residuals
+from tangentkit.linalg.operators.checks import check_finite
+from tangentkit.linalg.operators.operator import Memory, Operator
+from tangentkit.linalg.solvers.decomposition import decompose
+from tangentkit.linalg.solvers.solution import Method, Solution, relative_residuals
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
-from tangentkit.linalg.checks import check_finite, check_square
-from tangentkit.linalg.matrices import as_operator
-from tangentkit.linalg.operator import Operator
-from tangentkit.linalg.probes import rademacher
+from tangentkit.linalg.operators.checks import check_finite, check_square
+from tangentkit.linalg.operators.matrices import as_operator
+from tangentkit.linalg.operators.operator import Operator
+from tangentkit.linalg.operators.probes import rademacher
 
 
 @dataclass(frozen=True)

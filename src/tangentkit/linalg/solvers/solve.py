@@ -9,13 +9,13 @@ from torch import Tensor
 from tangentkit.core.errors import InputError
 from tangentkit.core.memory import memory_budget
 from tangentkit.core.seeds import Key
-from tangentkit.linalg.cg import CG
-from tangentkit.linalg.checks import check_finite, check_symmetric
-from tangentkit.linalg.cholesky import Cholesky
-from tangentkit.linalg.matrices import as_operator, as_tensor
-from tangentkit.linalg.operator import Memory, Operator
-from tangentkit.linalg.preconditioners import Nystrom
-from tangentkit.linalg.solution import Method, Solution
+from tangentkit.linalg.operators.checks import check_finite, check_symmetric
+from tangentkit.linalg.operators.matrices import as_operator, as_tensor
+from tangentkit.linalg.operators.operator import Memory, Operator
+from tangentkit.linalg.solvers.cg import CG
+from tangentkit.linalg.solvers.cholesky import Cholesky
+from tangentkit.linalg.solvers.preconditioners import Nystrom
+from tangentkit.linalg.solvers.solution import Method, Solution
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentkit.linalg.operator import Operator
+from tangentkit.linalg.operators.operator import Operator
 
 
 @dataclass(frozen=True)

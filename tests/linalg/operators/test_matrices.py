@@ -17,8 +17,8 @@ from tangentkit.linalg import (
     check_symmetric,
     in_memory,
 )
-from tangentkit.linalg.matrices import INNER
-from tangentkit.linalg.times import times
+from tangentkit.linalg.operators.matrices import INNER
+from tangentkit.linalg.operators.times import times
 
 
 class Lazy(Operator):

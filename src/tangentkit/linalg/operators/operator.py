@@ -13,8 +13,8 @@ from torch import Tensor
 
 from tangentkit.core.errors import InputError
 from tangentkit.core.memory import memory_budget
-from tangentkit.linalg.spans import as_span, spans
-from tangentkit.linalg.times import times
+from tangentkit.linalg.operators.spans import as_span, spans
+from tangentkit.linalg.operators.times import times
 
 MAX_SIDE = 2048
 """The longest side of a tile: beyond it a product gains nothing, and the tile leaves the cache."""

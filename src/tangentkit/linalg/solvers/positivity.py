@@ -5,10 +5,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.errors import NumericalError
-from tangentkit.linalg.checks import MOST_NOISE, rounding
-from tangentkit.linalg.factor import factorize
-from tangentkit.linalg.operator import Operator
-from tangentkit.linalg.spectrum import spectrum
+from tangentkit.linalg.operators.checks import MOST_NOISE, rounding
+from tangentkit.linalg.operators.operator import Operator
+from tangentkit.linalg.solvers.factor import factorize
+from tangentkit.linalg.spectra.spectrum import spectrum
 
 
 def check_positive(H: Float[Tensor, "n n"], *, hint: str) -> None:

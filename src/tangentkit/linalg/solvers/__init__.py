@@ -1,0 +1,1 @@
+"""Linear systems: factorizations, conjugate gradients with their preconditioners, and one verb for all."""

@@ -1,0 +1,1 @@
+"""Eigenvalues: spectra, the measures and tails read off them, and estimates from a few products."""
