@@ -10,14 +10,8 @@ from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from tangentkit.core.errors import InputError
-from tangentkit.surrogate.faithfulness import (
-    InvertibleMap,
-    accuracy_difference,
-    fit_invertible_map,
-    interior,
-    kendall_tau,
-    log_odds,
-)
+from tangentkit.surrogate.faithfulness import accuracy_difference, kendall_tau
+from tangentkit.surrogate.invertible_map import InvertibleMap, fit_invertible_map, interior, log_odds
 
 grades = st.integers(-3, 3)
 points = st.lists(st.tuples(grades, grades), min_size=2, max_size=30)

@@ -16,7 +16,7 @@ from tangentkit.core.errors import (
 )
 from tangentkit.core.memory import Budget, free_bytes, memory_budget, parse_bytes
 from tangentkit.core.model.calls import call
-from tangentkit.core.model.functions import Forward, snapshot
+from tangentkit.core.model.functions import Forward, ModelFunction, snapshot
 from tangentkit.core.model.hooks import refuse_hooked_parameters
 from tangentkit.core.model.parameters import Selection
 from tangentkit.core.model.refusals import accepted, refusal
@@ -183,6 +183,10 @@ class SketchedTangentKernel(Kernel):
     def diag(self, x: Batch) -> Tensor:
         """‖φ(x)‖²."""
         return self.features(x).square().sum(1)
+
+    def functions(self) -> tuple[ModelFunction, ...]:
+        """The network at its snapshot."""
+        return (self.function,)
 
     def expects(self) -> tuple[torch.dtype, torch.device] | None:
         """The dtype and device of the model."""

@@ -1,4 +1,7 @@
-"""Kernel surrogates of networks: how faithful they are, and which training samples are near."""
+"""Kernel surrogates of networks: how faithful they are, and which training samples a decision comes from."""
 
+from tangentkit.surrogate.attribution import Attribution as Attribution
+from tangentkit.surrogate.faithfulness import Faithfulness as Faithfulness
 from tangentkit.surrogate.nearest import Neighbors as Neighbors
 from tangentkit.surrogate.nearest import neighbors as neighbors
+from tangentkit.surrogate.surrogate import Surrogate as Surrogate

@@ -15,7 +15,7 @@ from tangentkit.compute.terms import HasRows, Range, Row
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.memory import memory_budget
-from tangentkit.linalg.operators.operator import MAX_SIDE, Memory, Operator
+from tangentkit.linalg.operators.operator import MAX_SIDE, Operator
 from tangentkit.linalg.operators.spans import spans
 
 TOGETHER = 8
@@ -34,16 +34,16 @@ class CrossMatrix(ABC):
     def tile(self, rows: Range, columns: Range) -> Float[Tensor, "r c"]:
         """k(x_i, t_j) for two ranges."""
 
-    def strips(self, memory: Memory = None) -> Iterator[tuple[slice, Float[Tensor, "r m"]]]:
-        """Ranges of samples with their whole rows, as many at a time as fit in memory."""
+    def ranges(self) -> list[slice]:
+        """Ranges of samples, each as long as whole rows fit in memory."""
         n, m = self.shape
-        for i, rows in enumerate(spans(n, self.strip_rows(memory))):
-            columns = (Range("y", j, span) for j, span in enumerate(spans(m, self.side)))
-            yield rows, torch.cat([self._checked(Range("x", i, rows), range_) for range_ in columns], 1)
+        return list(spans(n, memory_budget().rows(8 * m, copies=TOGETHER, most=self.side)))
 
-    def strip_rows(self, memory: Memory = None) -> int:
-        """How many rows fit in memory."""
-        return memory_budget(memory).rows(8 * self.shape[1], copies=TOGETHER, most=self.side)
+    def strips(self) -> Iterator[tuple[slice, Float[Tensor, "r m"]]]:
+        """Ranges of samples with their whole rows."""
+        for i, rows in enumerate(self.ranges()):
+            columns = [Range("y", j, span) for j, span in enumerate(spans(self.shape[1], self.side))]
+            yield rows, torch.cat([self._checked(Range("x", i, rows), where) for where in columns], 1)
 
     def dense(self) -> Float[Tensor, "n m"]:
         """The whole matrix."""

@@ -84,11 +84,11 @@ def neighbors(
                 [0, 2]]), Neighbors(k=2, samples=2, training samples=4))
     """
     matrix = cross_matrix(kernel, x, train)
-    n, m = matrix.shape
+    m = matrix.shape[1]
     if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= m:
         raise InputError("bad number of neighbors", expected=f"an integer from 1 to {m}", got=repr(k))
     found = []
-    with counted_off(progress, "neighbors", -(-n // matrix.strip_rows())) as advance:
+    with counted_off(progress, "neighbors", len(matrix.ranges())) as advance:
         for _, strip in matrix.strips():
             found.append(largest(strip, int(k)))
             advance()
