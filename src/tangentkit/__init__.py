@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tangentkit import models as models
     from tangentkit import nn as nn
     from tangentkit import reference as reference
+    from tangentkit import surrogate as surrogate
     from tangentkit.analysis import Tracker as Tracker
     from tangentkit.analysis import anisotropy_directions as anisotropy_directions
     from tangentkit.analysis import bulk_edge as bulk_edge
@@ -86,6 +87,7 @@ _PACKAGES = (
     "models",
     "nn",
     "reference",
+    "surrogate",
 )
 _HOMES = {
     "TangentkitError": "core",

@@ -119,7 +119,7 @@ class Faithfulness:
         """
         if len(repeats) < 2:
             raise InputError("no scatter to tell", expected="two networks or more", got=len(repeats))
-        numbers = {
+        numbers: dict[str, Any] = {
             one.name: Measured.over([getattr(f, one.name).value for f in repeats])
             for one in fields(cls)
             if isinstance(getattr(repeats[0], one.name), Measured)
