@@ -198,6 +198,7 @@ def measure_faithfulness(
     points = _Points(network.double(), surrogate.double(), labels, tau)
     correlate = kendall_tau if ties == "drop" else _tau_b
     everything = np.arange(len(labels))
+    curve = _curve(points, everything)  # its three numbers are the same for all draws
     rng = Key(seed).fold("faithfulness").numpy()
     draws = [rng.integers(len(labels), size=len(labels)) for _ in range(bootstrap)]
 
@@ -226,11 +227,11 @@ def measure_faithfulness(
                 )
             )
         ),
-        r2=measured(_r2),
+        r2=measured(lambda p, at: _r2(curve, p, at)),
         network_accuracy=measured(lambda p, at: 100 * float(p.network_right[at].mean())),
         points=len(labels),
         saturated=int((~points.interior).sum()),
-        curve=_curve(points, everything),
+        curve=curve,
     )
 
 
@@ -267,9 +268,12 @@ def _curve(p: _Points, at: np.ndarray) -> InvertibleMap | None:
     return fit_invertible_map(z, q) if len(at) >= 3 and np.ptp(z) > 0 and np.ptp(q) > 0 else None
 
 
-def _r2(p: _Points, at: np.ndarray) -> float:
-    curve, inside = _curve(p, at), at[p.interior[at]]
-    return float("nan") if curve is None else curve.r2(p.of_surrogate[inside], p.q[inside])
+def _r2(curve: InvertibleMap | None, p: _Points, at: np.ndarray) -> float:
+    inside = at[p.interior[at]]
+    # A draw of one point alone has no variance to explain.
+    if curve is None or not np.ptp(p.q[inside]) > 0:
+        return float("nan")
+    return curve.r2(p.of_surrogate[inside], p.q[inside])
 
 
 def _tau_b(a: np.ndarray, b: np.ndarray) -> float:

@@ -1,5 +1,6 @@
 """The kernel surrogate of a network: a kernel machine on the network's own kernel and training data."""
 
+import copy
 from typing import Any
 
 import torch
@@ -115,21 +116,36 @@ class Surrogate:
         source = sources_of(self.kernel, x)["x"]
         outputs = network_logits(self.network, _first(source)).shape[1]
         labels = class_labels(y, outputs, len(source), every=True)
-        features = None
+        self.features_ = self.gram_ = None
         if gram is None and isinstance(self.kernel, HasFeatures):
-            features = _features(self.kernel, source, progress)
-            machine = _fitted(self.machine, "features", features, labels)
+            self.features_ = _features(self.kernel, source, progress)
         else:
-            G = gram_of(self.kernel, source, progress=progress) if gram is None else as_operator(gram)
-            _check_gram(G, len(source))
-            machine = _fitted(self.machine, "precomputed", G, labels)
-            gram = G
-        self.train_, self.labels_, self.machine_ = source, labels, machine
-        self.features_, self.gram_ = features, gram
-        self.coef_, self.intercept_ = (
-            torch.as_tensor(v).double() for v in (machine.dual_coef_, machine.intercept_)
-        )
+            self.gram_ = (
+                gram_of(self.kernel, source, progress=progress) if gram is None else as_operator(gram)
+            )
+            _check_gram(self.gram_, len(source))
+        self.train_, self.labels_ = source, labels
         self.classes_ = torch.arange(outputs)
+        return self._solved(self.machine)
+
+    def refitted(self, machine: KernelGLM) -> "Surrogate":
+        """Another surrogate on the same kernel matrix or features, which are not computed again.
+
+        Args:
+            machine: with other options.
+        """
+        self._check_fitted()
+        twin = copy.copy(self)
+        twin.machine = machine
+        return twin._solved(machine)
+
+    def _solved(self, machine: KernelGLM) -> "Surrogate":
+        fresh = clone(machine)
+        assert isinstance(fresh, KernelGLM)
+        fresh.kernel = "precomputed" if self.features_ is None else "features"
+        self.machine_ = fresh.fit(self.gram_ if self.features_ is None else self.features_, self.labels_)
+        self.coef_ = torch.as_tensor(fresh.dual_coef_).double()
+        self.intercept_ = torch.as_tensor(fresh.intercept_).double()
         return self
 
     def decision_function(self, x: Any, *, cross: Operator | Tensor | None = None) -> Float[Tensor, "n c"]:
@@ -186,7 +202,7 @@ class Surrogate:
             diagonal = self.features_.square().sum(1)
         else:
             assert self.gram_ is not None
-            diagonal = as_operator(self.gram_).diagonal()
+            diagonal = self.gram_.diagonal()
         W, b = self.coef_, self.intercept_
         if W.shape[1] == 1:
             sign = 2 * self.labels_.to(W) - 1
@@ -239,13 +255,6 @@ class Surrogate:
     def _check_fitted(self) -> None:
         if not hasattr(self, "labels_"):
             raise InputError("the surrogate is not fitted", expected="fit(x, y) first")
-
-
-def _fitted(machine: KernelGLM, kernel: str, inputs: Any, labels: Int[Tensor, " m"]) -> KernelGLM:
-    fresh = clone(machine)
-    assert isinstance(fresh, KernelGLM)
-    fresh.kernel = kernel
-    return fresh.fit(inputs, labels)
 
 
 def _features(kernel: HasFeatures, source: SampleSource, progress: bool | Progress) -> Float[Tensor, "m d"]:
