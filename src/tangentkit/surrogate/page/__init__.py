@@ -1,0 +1,6 @@
+"""The page that shows which training samples speak for and against each prediction: one file, or a folder served here."""
+
+from tangentkit.surrogate.page.explanation import Explanation as Explanation
+from tangentkit.surrogate.page.explanation import Flag as Flag
+from tangentkit.surrogate.page.explanation import KernelView as KernelView
+from tangentkit.surrogate.page.explanation import Samples as Samples
