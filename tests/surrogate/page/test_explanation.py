@@ -71,7 +71,7 @@ def test_what_fits_is_taken():
 def test_a_kernel_that_is_not_finite_is_named_with_its_row():
     matrix = np.ones((N, M))
     matrix[2, 3] = np.nan
-    with pytest.raises(NumericalError, match="'mine' is not finite.*row 2"):
+    with pytest.raises(NumericalError, match=r"'mine' is not finite.*row 2"):
         _ = view(matrix=matrix)[0].logits
 
 

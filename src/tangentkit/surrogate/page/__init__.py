@@ -1,4 +1,4 @@
-"""The page that shows which training samples speak for and against each prediction: one file, or a folder served here."""
+"""The page of a surrogate: which training samples speak for and against each prediction."""
 
 from tangentkit.surrogate.page.explanation import Explanation as Explanation
 from tangentkit.surrogate.page.explanation import Flag as Flag

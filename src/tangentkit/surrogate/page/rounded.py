@@ -1,4 +1,4 @@
-"""A kernel matrix in one byte for each value: every row with a middle and a step of its own, and a bound of its error."""
+"""A kernel matrix in one byte a value: every row has a middle, a step and a bound of its error."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ SINGLE = 2.0**-24
 class Rounded:
     """κ_ij ≈ middle_i + step_i code_ij, and no value of row i is off by more than bound_i.
 
-    A score W_jc κ_ij + b_c / m is then off by at most |W_jc| bound_i, and their sum by bound_i Σ_j |W_jc|; weights that
-    are rounded to single precision are covered as well.
+    A score W_jc κ_ij + b_c / m is then off by at most |W_jc| bound_i, and their sum by bound_i Σ_j |W_jc|;
+    weights that are rounded to single precision are covered as well.
     """
 
     codes: Int8[np.ndarray, "n m"]

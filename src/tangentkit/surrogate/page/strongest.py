@@ -1,4 +1,4 @@
-"""What a kernel says in few numbers: mean scores of each training class, and the strongest samples for and against."""
+"""A kernel in few numbers: mean scores of each training class, and the strongest samples for and against."""
 
 from dataclasses import dataclass
 
@@ -11,7 +11,7 @@ from tangentkit.surrogate.page.explanation import KernelView
 
 @dataclass(frozen=True, eq=False)
 class Strongest:
-    """Of every test sample and output: class means, and the k training samples of the largest and of the least score."""
+    """Of every test sample and output: class means, and the k training samples of the largest and least scores."""
 
     means: Float32[np.ndarray, "n c classes"]
     """Mean score over the training samples of each class; 0 where a class has none."""
