@@ -69,7 +69,9 @@ def _document(title: str, *, served: bool) -> str:
     from markupsafe import Markup
 
     environment = Environment(
-        loader=PackageLoader("tangentkit.surrogate.page", "templates"), autoescape=True, undefined=StrictUndefined
+        loader=PackageLoader("tangentkit.surrogate.page", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
     )
     # Names of colors come from our own palettes, and a style sheet is no HTML.
     style = environment.get_template("style.css").render(light=LIGHT, dark=DARK)

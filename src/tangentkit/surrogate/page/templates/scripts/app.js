@@ -88,7 +88,7 @@ function spoken(explanation, view) {
 function fillControls(explanation) {
   byId("kernel").append(...explanation.kernels.map(({ name }, k) => option(k, name)));
   const outputs = explanation.outputs.map((name, c) => option(c, name));
-  const special = [option("surrogate", "what the surrogate says"), option("network", "what the network says"), explanation.test.labels && option("truth", "the true class")];
+  const special = [option("surrogate", "surrogate’s answer"), option("network", "network’s answer"), explanation.test.labels && option("truth", "true class")];
   byId("output").append(...(explanation.numOutputs === 1 ? outputs : [...special.filter(Boolean), ...outputs]));
   for (const id of ["truth", "network", "surrogate"]) byId(id).append(option("", "any"), ...explanation.classes.map((name, label) => option(label, name)));
   byId("sort").append(...Object.entries(ORDERS).filter(([, order]) => explanation.test.labels || !order.needsTruth).map(([value, { name }]) => option(value, name)));

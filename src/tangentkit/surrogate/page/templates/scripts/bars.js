@@ -18,7 +18,7 @@ function barsCard(explanation, view, account, width) {
 
 function barsChart(explanation, view, account, outputs, labels, width) {
   const { means, output } = account;
-  const left = 46, right = 4, top = 8, below = 30, height = 220;
+  const left = 46, right = 4, top = 8, below = 30, height = 250;
   const shown = outputs.flatMap((o) => labels.map((label) => means[o][label]));
   const low = Math.min(0, ...shown), high = Math.max(0, ...shown);
   const y = scale(low, high || (low ? 0 : 1), height - below, top);
@@ -29,7 +29,7 @@ function barsChart(explanation, view, account, outputs, labels, width) {
     viewBox: `0 0 ${width} ${height}`, role: "group",
     "aria-label": `Bars: for output ${explanation.outputs[output]} training class ${explanation.classes[best]} has the largest mean score, ${digits(means[output][best])}. Click an output to choose it.`,
   });
-  const short = Math.max(3, Math.floor(group / 6.6));
+  const short = Math.max(3, Math.floor(group / 7.2));
   outputs.forEach((o, place) => {
     const x = left + place * group;
     const choose = () => view.set({ output: String(o) });

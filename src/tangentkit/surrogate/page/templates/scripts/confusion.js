@@ -46,14 +46,14 @@ class ConfusionPanel {
       const heat = make("span", { class: "heat" });
       heat.style.opacity = number ? (a === b ? 0.22 : 0.12 + (0.6 * number) / largest) : 0;
       return make("td", { class: `${a === b ? "same" : ""}${isChosen ? " chosen" : ""}` }, heat, make("button", {
-        type: "button", disabled: number === 0, "data-cell": `${a}-${b}`, "aria-pressed": String(isChosen),
+        type: "button", class: "cell", disabled: number === 0, "data-cell": `${a}-${b}`, "aria-pressed": String(isChosen),
         "aria-label": `${counted(number, "sample")}: ${WHO[down]} ${e.classes[a]}, ${WHO[across]} ${e.classes[b]}`,
         onclick: () => view.set(isChosen ? { [down]: "", [across]: "" } : { truth: "", network: "", surrogate: "", [down]: String(a), [across]: String(b) }),
       }, number ? count(number) : "·"));
     };
     return make("table", { class: "confusion" },
       make("caption", { class: "unseen" }, `Rows: ${WHO[down]}. Columns: ${WHO[across]}.`),
-      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, `${WHO[down]} ↓ ${WHO[across]} →`), shown.map((b) => make("th", { scope: "col", title: e.classes[b] }, cut(e.classes[b], 11))))),
+      make("thead", {}, make("tr", {}, make("th", { scope: "col" }, `${WHO[across]} →\n${WHO[down]} ↓`), shown.map((b) => make("th", { scope: "col", title: e.classes[b] }, cut(e.classes[b], 11))))),
       make("tbody", {}, shown.map((a) => make("tr", {}, make("th", { scope: "row", title: e.classes[a] }, cut(e.classes[a], 14)), shown.map((b) => cell(a, b))))));
   }
 }

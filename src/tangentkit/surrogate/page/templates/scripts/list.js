@@ -86,8 +86,9 @@ class List {
       pictureOf(e, "test", i),
       make("span", { class: "what" },
         make("span", {}, name),
-        make("span", { class: "said" }, truth === null ? `says ${said}` : e.isWrong(i) ? `${e.classes[truth]}, says ${said}` : said, ` · margin ${e.network.margins[i].toFixed(2)}`)),
+        make("span", { class: "said" }, !e.isWrong(i) ? said : `${e.classes[truth]} → ${said}`)),
       make("span", { class: "marks" },
+        make("span", { class: "margin", title: "Margin of the network" }, e.network.margins[i].toFixed(2)),
         this.view.isStarred("test", i) && make("span", { class: "mark star", role: "img", "aria-label": "starred" }, "★"),
         e.isWrong(i) && make("span", { class: "mark no", title: "The network is wrong" }, "wrong"),
         e.differs(i, kernel) && make("span", { class: "mark open", title: `The surrogate says ${e.classes[e.surrogates[kernel].classes[i]]}` }, "≠", make("span", { class: "unseen" }, " surrogate disagrees"))));

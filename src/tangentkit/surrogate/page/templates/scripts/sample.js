@@ -23,21 +23,22 @@ class SamplePanel {
     const samples = [view.pin !== null && view.pin !== view.sample ? view.pin : null, view.sample].filter((i) => i !== null);
     const accounts = await Promise.all(samples.map((i) => accountOf(explanation, view.kernel, i, explanation.outputOf(view.output, i, view.kernel))));
     if (turn !== this.turn) return;
-    const inside = Math.min(760, (this.panel.clientWidth - 16 * (accounts.length - 1)) / (this.panel.clientWidth < 720 ? 1 : accounts.length) - 34);
-    const columns = accounts.map((account) => this.#column(account, Math.max(260, inside), accounts.length > 1 && account === accounts[0]));
+    const columns = accounts.map((account) => this.#column(account, accounts.length, account.sample === view.pin && accounts.length > 1));
     this.panel.replaceChildren(...[accounts.length > 1 && this.#shared(accounts), make("div", { class: "columns" }, columns)].filter(Boolean));
     this.panel.dataset.sample = view.sample;
     this.panel.dataset.took = (performance.now() - started).toFixed(1);
   }
 
-  #column(account, width, isPin) {
-    const column = make("div", { class: `column${isPin ? " pinned" : ""}`, "data-sample": account.sample },
+  /** Of one sample alone, the two charts stand beside each other where there is room. */
+  #column(account, columns, isPin) {
+    const room = this.panel.clientWidth, beside = columns === 1 && room >= 800;
+    const side = room < 720 ? room : (room - 16 * (columns - 1)) / columns;
+    const width = Math.max(240, (beside ? (side - 13) / 2 : side) - 33);
+    return make("div", { class: `column${isPin ? " pinned" : ""}`, "data-sample": account.sample },
       this.#who(account, isPin),
       this.#voices(account),
-      barsCard(this.explanation, this.view, account, width),
-      boxesCard(this.explanation, account, width),
+      make("div", { class: `pair${beside ? " beside" : ""}` }, barsCard(this.explanation, this.view, account, width), boxesCard(this.explanation, account, width)),
       this.#logits(account));
-    return column;
   }
 
   #who(account, isPin) {
@@ -70,18 +71,20 @@ class SamplePanel {
       make("h2", {}, `Training samples for and against ${name}`),
       make("div", { class: "sides" }, sides.map(({ side, voices }) => make("div", { class: `side ${side}` },
         make("h3", {}, side === "for" ? "For" : "Against"),
-        voices.length ? make("ol", { class: "voices" }, voices.map((voice) => this.#voice(voice, largest))) : make("p", { class: "note" }, "No score has this sign.")))),
+        voices.length ? make("ol", { class: `voices${e.pictures.train ? " tiles" : ""}` }, voices.map((voice) => this.#voice(voice, largest))) : make("p", { class: "note" }, "No score has this sign.")))),
       more && make("button", { type: "button", class: "more", onclick: () => { this.shown += STEP; this.show(); } }, `Show ${STEP} more`),
-      account.bound > 0 && make("p", { class: "note" }, "± is the most by which a score may be off, since this file holds the kernel in one byte a value."));
+      account.bound > 0 && make("p", { class: "note" }, `This file holds the kernel in one byte a value: no score shown here is off by more than ±${digits(Math.max(...sides.flatMap(({ voices }) => voices.map(({ bound }) => bound))), 2)}.`));
   }
 
   #voice({ j, score, bound }, largest) {
     const { explanation: e, view } = this, label = e.classes[e.train.labels[j]], name = e.nameOf("train", j);
-    const words = e.textOf("train", j) || name;
-    return make("li", { class: "voice", "data-train": j },
-      pictureOf(e, "train", j, `Picture of ${name}`) ?? make("span"),
-      make("span", { class: "words" }, make("span", { class: `key b${colorOf(e.train.labels[j])}`, "aria-hidden": "true" }), label, make("small", {}, words)),
-      make("span", { class: "score" }, signed(score), bound > 0 && make("small", { class: "note" }, ` ±${digits(bound, 2)}`)),
+    const picture = pictureOf(e, "train", j, `Picture of ${name}`);
+    const words = e.textOf("train", j) || (picture && !e.train.names ? "" : name);
+    const exact = bound > 0 ? `${name}: ${signed(score)} ± ${digits(bound, 2)}` : `${name}: ${signed(score)}`;
+    return make("li", { class: "voice", "data-train": j, title: exact },
+      picture ?? make("span"),
+      make("span", { class: "words" }, make("span", { class: `key b${colorOf(e.train.labels[j])}`, "aria-hidden": "true" }), label, words && make("small", {}, words)),
+      make("span", { class: "score" }, signed(score)),
       starButton(view, "train", j, name),
       make("meter", { class: "strength", min: 0, max: largest, value: Math.abs(score), "aria-label": `Size of the score of ${name}` }));
   }
@@ -91,17 +94,17 @@ class SamplePanel {
     const network = e.network.logits[i], surrogate = e.surrogates[account.kernel].logits[i];
     const [p, q] = [softmax(network), softmax(surrogate)];
     const shown = shownClasses(e.outputs.map((_, c) => (c === account.output ? Infinity : Math.max(p.at(c), q.at(c)))));
-    const headings = ["output", "network", "", "surrogate", "", ...(account.sums ? ["sum of scores", "may be off by"] : [])];
+    const headings = ["output", "network", "softmax", "surrogate", "softmax", ...(account.sums ? ["sum of scores", "off by", "at most"] : [])];
     const rows = shown.map((c) => {
       const at = e.numOutputs === 1 ? 1 : c;
-      const sum = account.sums ? [digits(account.sums[c], 4), account.bounds[c] ? `±${digits(account.bounds[c], 2)}` : "0"] : [];
+      const sum = account.sums ? [digits(account.sums[c], 4), digits(account.sums[c] - surrogate[c], 2), digits(account.bounds[c], 2)] : [];
       return [e.outputs[c], digits(network[c], 4), percent(p[at]), digits(surrogate[c], 4), percent(q[at]), ...sum];
     });
     return make("section", { class: "card logits" },
       make("h2", {}, "Logits"),
       make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Logits" }, table(headings, rows, { caption: "Logits of network and surrogate", chosen: (row) => shown[row] === account.output })),
       make("p", { class: "note" }, account.sums
-        ? "The surrogate’s logits are exact. The scores on this page sum to them, up to the rounding of the kernel."
+        ? "The surrogate’s logits are exact. The scores of all training samples sum to them, up to the rounding of the kernel in this file; the last column is the most that it could do."
         : "The surrogate’s logits are exact; of its scores only the strongest are in this file."));
   }
 
