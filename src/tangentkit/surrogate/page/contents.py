@@ -111,7 +111,7 @@ def _words(samples: Samples, labels: np.ndarray | None, count: int, shown: Sheet
 
 def _own_notes(shown: Mapping[str, Sheets | None]) -> Iterator[str]:
     if any(made is not None and made.media == "image/png" for made in shown.values()):
-        yield "Pictures are kept as PNG, which takes more room: Pillow was built without WebP where the page was written."
+        yield "Pictures are kept as PNG, which takes more room: Pillow has no WebP where the page was written."
 
 
 def _flag(flag: Any) -> dict[str, Any]:

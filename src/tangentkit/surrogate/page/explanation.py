@@ -252,11 +252,10 @@ def as_array(values: Any) -> NDArray[np.float64]:
 def row_blocks(matrix: Any) -> Iterator[tuple[slice, NDArray[np.float64]]]:
     """Consecutive rows of a tensor, an array or an operator, a few at a time."""
     n, m = _shape(matrix)
-    if not isinstance(matrix, Operator):
-        matrix = as_array(matrix)
+    # Rows become float64 when they are read: the whole might not fit.
+    sliced = matrix if isinstance(matrix, Operator | Tensor | np.ndarray) else as_array(matrix)
     for span in spans(n, ROWS):
-        block = matrix[span, 0:m]
-        yield span, block if isinstance(block, np.ndarray) else as_array(block)
+        yield span, as_array(sliced[span, 0:m])
 
 
 def _plain(values: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The page as HTML: style and script in place, all pieces in base64, and a content policy that forbids the network."""
+"""The page as HTML: style and script in place, all pieces in base64, and a policy that forbids the network."""
 
 import base64
 import hashlib

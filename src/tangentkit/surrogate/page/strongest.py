@@ -38,19 +38,19 @@ def strongest(view: KernelView, labels: NDArray[np.int64], classes: int, k: int)
     m, c = view.coefficients.shape
     k = min(k, m)
     share = _shares(labels, classes)
-    means, indices, scores = [], [], []
-    for _, block in view.rows():
-        every = [block * view.coefficients[:, o] + view.offsets[o] / m for o in range(c)]
-        means.append(np.stack([table @ share for table in every], axis=1))
-        chosen = np.stack([_ends(table, k) for table in every], axis=1)
-        indices.append(chosen)
-        table = np.stack(every, axis=1)
-        scores.append(np.take_along_axis(table[:, :, None, :], chosen, axis=3))
-    return Strongest(
-        np.concatenate(means).astype(np.float32),
-        np.concatenate(indices).astype(np.uint32),
-        np.concatenate(scores).astype(np.float32),
+    found = Strongest(
+        np.zeros((view.shape[0], c, classes), np.float32),
+        np.zeros((view.shape[0], c, 2, k), np.uint32),
+        np.zeros((view.shape[0], c, 2, k), np.float32),
     )
+    for span, block in view.rows():
+        for o in range(c):
+            scores = block * view.coefficients[:, o] + view.offsets[o] / m
+            ends = _ends(scores, k)
+            found.means[span, o] = scores @ share
+            found.indices[span, o] = ends
+            found.scores[span, o] = np.take_along_axis(scores[:, None, :], ends, axis=2)
+    return found
 
 
 def _shares(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
@@ -60,9 +60,11 @@ def _shares(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
 
 
 def _ends(table: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """Columns of the k largest and of the k least entries of every row, (n, 2, k); of equals the first."""
+    """Columns of the k largest and of the k least entries of every row, (n, 2, k)."""
     return np.stack([_least(-table, k), _least(table, k)], axis=1)
 
 
 def _least(table: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    return np.argsort(table, axis=1, kind="stable")[:, :k]
+    some = np.argpartition(table, k - 1, axis=1)[:, :k]
+    order = np.argsort(np.take_along_axis(table, some, axis=1), axis=1)
+    return np.take_along_axis(some, order, axis=1)
