@@ -1,0 +1,110 @@
+// The account of one sample: scores A(x, t_j)^c = W_jc κ(x, t_j) + b_c / m, and what they come to.
+
+/** Everything that is shown of sample i by one kernel for output c. */
+async function accountOf(explanation, kernel, i, c) {
+  const row = await explanation.row(kernel, i);
+  const account = row ? await wholeAccount(explanation, kernel, row, c) : await shortAccount(explanation, kernel, i, c);
+  return { ...account, kernel, sample: i, output: c };
+}
+
+async function wholeAccount(explanation, kernel, row, c) {
+  const weights = await explanation.piece(`weights-${kernel}`);
+  const { offset } = explanation.kernels[kernel];
+  const scores = scoresOf(row.values, weights, offset, c);
+  const order = Uint32Array.from(scores.keys()).sort((a, b) => scores[b] - scores[a] || a - b);
+  const bounds = explanation.outputs.map((_, o) => row.bound * sizeOfWeights(weights, offset.length, o));
+  return {
+    means: classMeans(row.values, weights, offset, explanation.train.labels, explanation.sizes),
+    boxes: boxesOf(scores, explanation.train.labels, explanation.classes.length),
+    sums: explanation.outputs.map((_, o) => sumOf(scoresOf(row.values, weights, offset, o))),
+    bounds,
+    bound: row.bound,
+    share: shareOfFirst(scores),
+    strongest(side, k) {
+      const chosen = side === "for" ? order.subarray(0, k) : order.subarray(-k).slice().reverse();
+      return Array.from(chosen, (j) => ({ j, score: scores[j], bound: row.bound * Math.abs(weights[j * offset.length + c]) }))
+        .filter(({ score }) => (side === "for" ? score > 0 : score < 0));
+    },
+    most: scores.length,
+  };
+}
+
+/** Of a kernel that is not there whole: what was kept of it. */
+async function shortAccount(explanation, kernel, i, c) {
+  const [means, indices, scores] = await Promise.all([
+    explanation.piece(`means-${kernel}`), explanation.piece(`indices-${kernel}`, Uint32Array), explanation.piece(`scores-${kernel}`),
+  ]);
+  const n = explanation.test.count, outputs = explanation.numOutputs, classes = explanation.classes.length;
+  const k = indices.length / (n * outputs * 2);
+  return {
+    means: explanation.outputs.map((_, o) => means.subarray((i * outputs + o) * classes, (i * outputs + o + 1) * classes)),
+    boxes: null, sums: null, bounds: null, bound: 0, share: null,
+    strongest(side, wanted) {
+      const start = ((i * outputs + c) * 2 + (side === "for" ? 0 : 1)) * k;
+      return Array.from({ length: Math.min(k, wanted) }, (_, s) => ({ j: indices[start + s], score: scores[start + s], bound: 0 }))
+        .filter(({ score }) => (side === "for" ? score > 0 : score < 0));
+    },
+    most: k,
+  };
+}
+
+function scoresOf(values, weights, offset, c) {
+  const outputs = offset.length, share = offset[c] / values.length;
+  const scores = new Float64Array(values.length);
+  for (let j = 0; j < values.length; j++) scores[j] = weights[j * outputs + c] * values[j] + share;
+  return scores;
+}
+
+function classMeans(values, weights, offset, labels, sizes) {
+  const outputs = offset.length;
+  const sums = Array.from({ length: outputs }, () => new Float64Array(sizes.length));
+  for (let j = 0; j < values.length; j++) {
+    const label = labels[j];
+    for (let c = 0; c < outputs; c++) sums[c][label] += weights[j * outputs + c] * values[j];
+  }
+  return sums.map((sum, c) => sum.map((total, label) => (sizes[label] ? total / sizes[label] + offset[c] / values.length : 0)));
+}
+
+function sumOf(scores) {
+  let sum = 0;
+  for (const score of scores) sum += score;
+  return sum;
+}
+
+function sizeOfWeights(weights, outputs, c) {
+  let size = 0;
+  for (let j = c; j < weights.length; j += outputs) size += Math.abs(weights[j]);
+  return size;
+}
+
+/** The share of Σ |A| that the largest hundredth of the scores hold. */
+function shareOfFirst(scores) {
+  const sizes = scores.map(Math.abs).sort();
+  const total = sumOf(sizes);
+  return total ? sumOf(sizes.subarray(sizes.length - Math.ceil(sizes.length / 100))) / total : 0;
+}
+
+function boxesOf(scores, labels, classes) {
+  const groups = Array.from({ length: classes }, () => []);
+  for (let j = 0; j < scores.length; j++) groups[labels[j]].push(scores[j]);
+  return groups.map((group) => (group.length ? boxOf(Float64Array.from(group)) : null));
+}
+
+/** Mean, quartiles, and whiskers to the last values within 1.5 times the box; what lies beyond are fliers. */
+function boxOf(values) {
+  const sorted = values.sort();
+  const mean = sumOf(sorted) / sorted.length;
+  const low = quantile(sorted, 0.25), high = quantile(sorted, 0.75);
+  const reach = 1.5 * (high - low);
+  const inside = sorted.filter((value) => value >= low - reach && value <= high + reach);
+  const fliers = Array.from(sorted.filter((value) => value < low - reach || value > high + reach));
+  return {
+    count: sorted.length, mean, low, high, median: quantile(sorted, 0.5), fliers,
+    from: Math.min(low, inside[0]), to: Math.max(high, inside[inside.length - 1]),
+  };
+}
+
+function quantile(sorted, share) {
+  const place = share * (sorted.length - 1), below = Math.floor(place);
+  return sorted[below] + (place - below) * (sorted[Math.min(below + 1, sorted.length - 1)] - sorted[below]);
+}
