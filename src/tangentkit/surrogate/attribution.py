@@ -6,8 +6,9 @@ logit itself.
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch import Tensor
 from tangentkit.compute.sources import SampleSource
 from tangentkit.core.errors import InputError
 from tangentkit.core.memory import memory_budget
+from tangentkit.linalg.operators.operator import Operator
 from tangentkit.surrogate.cross_matrix import CrossMatrix
 from tangentkit.surrogate.nearest import largest as largest_of
 
@@ -77,7 +79,9 @@ class Attribution:
     """The logits of the network itself."""
     samples: tuple[SampleSource, SampleSource] | None = None
     """The samples x and the training samples."""
-    with_error: Callable[[Any, Any], tuple[Tensor, Tensor]] | None = field(default=None)
+    gram: Operator | None = None
+    """κ(train, train), where it is there: the page draws a map of the samples from it."""
+    with_error: Callable[[Any, Any], tuple[Tensor, Tensor]] | None = None
     """The kernel with the standard error of every entry, where it is sketched."""
 
     def __repr__(self) -> str:
@@ -182,6 +186,18 @@ class Attribution:
             quartiles.append(torch.stack([torch.quantile(s, at, dim=1).T for s in own], 1))
             ends.append(torch.stack([torch.stack([s.amin(1), s.amax(1)], 1) for s in own], 1))
         return Spread(torch.cat(means), torch.cat(quartiles), torch.cat(ends))
+
+    def report(self, path: str | Path, **shown: Any) -> Path:
+        """Writes the page on which a person asks why: one file that opens without a network.
+
+        Args:
+            path: of the file, such as "why.html".
+            shown: what people see: labels, names of classes, pictures or texts, further kernels (see `explanation`).
+        """
+        from tangentkit.surrogate.explanation import explanation
+        from tangentkit.surrogate.page import write_page
+
+        return write_page(explanation(self, **shown), path)
 
     def _strips(self) -> Iterator[tuple[slice, Float[Tensor, "r m"]]]:
         return ((rows, k.to(self.weights)) for rows, k in self.cross.strips())

@@ -16,7 +16,7 @@ from tangentkit.core.errors import InputError, briefly
 from tangentkit.core.memory import memory_budget
 from tangentkit.core.model.functions import Forward
 from tangentkit.core.progress import Progress, counted_off
-from tangentkit.linalg.operators.matrices import as_operator
+from tangentkit.linalg.operators.matrices import FactorOperator, as_operator
 from tangentkit.linalg.operators.operator import Operator
 from tangentkit.linalg.operators.spans import spans
 from tangentkit.linearized.labeled import labeled
@@ -189,6 +189,7 @@ class Surrogate:
             labels=self.labels_,
             network=network_logits(self.network, source),
             samples=(source, self.train_),
+            gram=self.gram_ if self.features_ is None else FactorOperator(self.features_),
             with_error=errors if cross is None else None,
         )
 
