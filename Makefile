@@ -9,7 +9,7 @@ PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
 .PHONY: demo test setup test-slow lint docs bench clean
 
 demo: $(VENV)/.base
-	$(BIN)/tangentkit run surrogate --scale quick
+	$(BIN)/tangentkit explain --out runs/why.html
 
 test: lint
 	$(PYTEST) -n auto -m "not slow"
