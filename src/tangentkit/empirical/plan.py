@@ -12,7 +12,8 @@ from tangentkit.core.model.functions import ModelFunction
 from tangentkit.core.model.parameters import count
 from tangentkit.empirical.layers import VectorLayer
 from tangentkit.empirical.passes.batching import Batching, batching
-from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Cost, Route, Size, Workload, arrange, in_tiles
+from tangentkit.empirical.passes.layer_gradients import Size
+from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Cost, Route, Workload, arrange, in_tiles
 from tangentkit.empirical.trust.profile import Profile
 
 

@@ -1,10 +1,8 @@
 """The tangent kernel of a module, exactly."""
 
-import functools
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +16,7 @@ from tangentkit.core.model.functions import Forward, snapshot
 from tangentkit.core.model.hooks import refuse_hooked_parameters
 from tangentkit.core.model.parameters import Selection
 from tangentkit.core.model.refusals import accepted, refusal
+from tangentkit.core.model.swaps import outside_autograd
 from tangentkit.empirical.engine.engine import Engine, Kept
 from tangentkit.empirical.moments import mean_and_error
 from tangentkit.empirical.outputs import (
@@ -33,20 +32,6 @@ from tangentkit.empirical.plan import Plan, make_plan
 from tangentkit.empirical.product import SAMPLES, kernel_product
 from tangentkit.empirical.trust.profiles import Profiles
 from tangentkit.linalg.operators.spans import spans
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def outside_autograd(method: Callable[P, T]) -> Callable[P, T]:
-    """Runs a method as if the caller had switched nothing on or off: neither gradients nor inference mode."""
-
-    @functools.wraps(method)
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        with torch.inference_mode(False), torch.no_grad():
-            return method(*args, **kwargs)
-
-    return run
 
 
 class TangentKernel(Kernel):

@@ -20,9 +20,9 @@ from tangentkit.core.model.functions import Forward, snapshot
 from tangentkit.core.model.hooks import refuse_hooked_parameters
 from tangentkit.core.model.parameters import Selection
 from tangentkit.core.model.refusals import accepted, refusal
+from tangentkit.core.model.swaps import outside_autograd
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.outputs import Outputs, as_outputs, words
-from tangentkit.empirical.tangent import outside_autograd
 from tangentkit.empirical.trust.profiles import Profiles
 from tangentkit.linalg.operators.symmetry import mirrored
 from tangentkit.sketch.arrangement import Arrangement, arrange, project, sketch_directions
@@ -31,7 +31,6 @@ from tangentkit.sketch.error.sketched import Sketched
 from tangentkit.sketch.loss import Loss, LossOfModel
 from tangentkit.sketch.methods.choice import METHODS, SketchPlan
 from tangentkit.sketch.methods.coordinates import Coordinates, working_dtype
-from tangentkit.sketch.methods.parameter_order import Orders
 from tangentkit.sketch.passes import Passes
 
 LEAST_DIM = 16
@@ -140,7 +139,6 @@ class SketchedTangentKernel(Kernel):
         # A snapshot too: it is looked at when the first samples come.
         self.calibration = None if calibration is None else copied(self._checked(calibration))
         self._profiles = Profiles(self.function)
-        self._orders = Orders()
         self._arrangement: Arrangement | None = None
         self._projection: tuple[Projection | None] | None = None
 
@@ -276,7 +274,7 @@ class SketchedTangentKernel(Kernel):
         )
         passes = self._passes(typical, found.vectors)
         if self.calibration is not None and self._projection is None:
-            made = project(passes, self.calibration, directions=found, dim=self.dim, orders=self._orders)
+            made = project(passes, self.calibration, directions=found, dim=self.dim)
             self._projection = (made,)
         return arrange(
             passes,
@@ -285,7 +283,6 @@ class SketchedTangentKernel(Kernel):
             directions=found,
             dim=self.dim,
             key=key,
-            orders=self._orders,
             projection=None if self._projection is None else self._projection[0],
         )
 

@@ -16,7 +16,6 @@ from tangentkit.empirical.outputs import Directions
 from tangentkit.empirical.passes.batching import Batching, batching, buffer_entries
 from tangentkit.empirical.passes.blocks import Blocks
 from tangentkit.empirical.passes.generic import generic_gradients
-from tangentkit.empirical.passes.layer_gradients import square_norms
 from tangentkit.empirical.passes.recording import Recording
 from tangentkit.empirical.passes.routes import Cost, Costs, Route, Workload, arrange
 from tangentkit.empirical.trust.profile import Profile
@@ -186,10 +185,7 @@ class Kept:
 def _norms(passing: Passing) -> Iterator[Tensor]:
     """|gradient|² of every sample, (n, 1) for one direction after the other."""
     for k, side in enumerate(passing.sides()):
-        total = side.recording.outputs.new_zeros(side.n, 1)
-        for layer in side.recording.structure.layers:
-            for norms in square_norms(side, layer).values():
-                total += norms
+        total = side.square_norms()
         for gradients in passing.generic.values():
             total += gradients[:, k, None].square().sum(2)
         yield total

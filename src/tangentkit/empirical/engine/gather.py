@@ -23,12 +23,13 @@ from tangentkit.empirical.passes.layer_gradients import (
     LayerGradients,
     Merged,
     Outgoing,
+    Size,
     layer_indices,
     layer_inputs,
     matrix_gradients,
 )
 from tangentkit.empirical.passes.recording import Recording
-from tangentkit.empirical.passes.routes import Cost, Costs, Route, Size
+from tangentkit.empirical.passes.routes import Cost, Costs, Route
 from tangentkit.linalg.operators.spans import spans
 
 

@@ -11,8 +11,9 @@ from tangentkit.core.errors import BudgetError
 from tangentkit.core.memory import format_bytes
 from tangentkit.empirical.layers import AssembledLayer, Layer, MatrixLayer
 from tangentkit.empirical.passes.blocks import Blocks, even
+from tangentkit.empirical.passes.layer_gradients import Size
 from tangentkit.empirical.passes.recording import Recording
-from tangentkit.empirical.passes.routes import Size, Workload
+from tangentkit.empirical.passes.routes import Workload
 
 GROUP_BYTES = 2**28
 """Gradients that are always worth keeping at once."""

@@ -18,10 +18,10 @@ from torch import Tensor
 
 from tangentkit.core.batches import Batch, batch_size
 from tangentkit.empirical.passes.layer_gradients import LayerGradients
+from tangentkit.empirical.passes.parameter_gradients import Orders
 from tangentkit.sketch.calibration.bases import Basis, Sides, check_budget, find_bases, sign
 from tangentkit.sketch.methods.factors import TABLES, all_factors
 from tangentkit.sketch.methods.model_sketch import ModelSketch, pieces
-from tangentkit.sketch.methods.parameter_order import Orders
 
 LEAST_RESIDUAL = 0.25
 """Share of the coordinates that the sketch of the residual has at least."""

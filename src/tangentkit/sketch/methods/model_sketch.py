@@ -7,18 +7,17 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.seeds import Key
-from tangentkit.empirical.layers import AssembledLayer, Layer, LookupLayer, VectorLayer
-from tangentkit.empirical.passes.layer_gradients import (
-    LayerGradients,
-    layer_indices,
-    layer_inputs,
-    lookup_gradients,
-    matrix_gradients,
+from tangentkit.empirical.passes.layer_gradients import LayerGradients, lookup_gradients, matrix_gradients
+from tangentkit.empirical.passes.parameter_gradients import (
+    Orders,
+    Products,
+    Rows,
+    Written,
+    parameter_gradients,
 )
 from tangentkit.linalg.operators.spans import spans
 from tangentkit.sketch.methods.coordinates import Coordinates
 from tangentkit.sketch.methods.explicit import CountSketch, GaussianSketch, RademacherSketch, WrittenSketch
-from tangentkit.sketch.methods.parameter_order import Orders
 from tangentkit.sketch.methods.tensor import TensorSketch
 
 KINDS: dict[str, type[WrittenSketch]] = {
@@ -85,41 +84,28 @@ class ModelSketch:
 
     def add_side(self, out: list[Coordinates], side: LayerGradients, first: int) -> None:
         """Adds all parameters of recorded samples, in the directions that they have gradients for."""
-        for layer in side.recording.structure.layers:
-            # A tied weight is sketched by its entries, so that lookups and products meet.
-            for part in layer.parts:
-                self._add_layer(out, side, part, first)
-            if layer.bias is not None:
-                self.add_written(out, layer.bias, side.vectors(layer.bias_uses), first)
-        for name, gradients in side.generic.items():
-            self.add_written(out, name, gradients, first)
+        for found in parameter_gradients(side, self.orders):
+            if isinstance(found, Written):
+                self.add_written(out, found.name, found.gradients(), first)
+            elif isinstance(found, Rows):
+                self._add_lookups(out, found, first)
+            else:
+                self._add_factors(out, found, first)
 
-    def _add_layer(self, out: list[Coordinates], side: LayerGradients, layer: Layer, first: int) -> None:
-        name, recording = layer.weight, side.recording
-        if isinstance(layer, AssembledLayer):
-            self.add_written(out, name, side.assembled(layer), first)
-            return
-        if isinstance(layer, LookupLayer):
-            g, rows = side.outgoing(layer), layer_indices(recording, layer)
-            n, _, r, s, q = g.sizes
-            entries = r * recording.parameters[name].numel() if self._is_dense(name) else r * s * q
-            for samples in pieces(n, self.buffer, entries):
-                some = [half.rows(samples) for half in out]
-                self.add_rows(
-                    some, name, rows[samples], g[samples][:, 0], first, recording.parameters[name].shape[0]
-                )
-            return
-        self.orders.learn(recording, layer)
-        if isinstance(layer, VectorLayer):
-            self.add_written(out, name, self.orders.restore(name, side.vectors(layer.uses)), first)
-            return
-        g = side.outgoing(layer)
-        n, h, r, s, q = g.sizes
-        size = recording.parameters[name].numel()
-        p = size // (h * q)
-        for samples in pieces(n, self.buffer, max(h * s * p, h * r * s * q, size * self._is_written(name))):
-            a = layer_inputs(recording, layer, samples)
-            self.add_products([half.rows(samples) for half in out], name, g[samples], a, first)
+    def _add_lookups(self, out: list[Coordinates], found: Rows, first: int) -> None:
+        n, _, r, s, q = found.outgoing.sizes
+        entries = r * q * (found.count if self._is_dense(found.name) else s)
+        for samples in pieces(n, self.buffer, entries):
+            g, some = found.outgoing[samples][:, 0], [half.rows(samples) for half in out]
+            self.add_rows(some, found.name, found.indices[samples], g, first, found.count)
+
+    def _add_factors(self, out: list[Coordinates], found: Products, first: int) -> None:
+        (n, h, r, s, q), p = found.outgoing.sizes, found.p
+        # A tied weight is sketched by its entries, so that lookups and products meet.
+        written = h * q * p * self._is_written(found.name)
+        for samples in pieces(n, self.buffer, max(h * s * p, h * r * s * q, written)):
+            g, a = found.outgoing[samples], found.inputs(samples)
+            self.add_products([half.rows(samples) for half in out], found.name, g, a, first)
 
     def add_products(self, out: list[Coordinates], name: str, g: Tensor, a: Tensor, first: int) -> None:
         """Adds Σ_s g_s ⊗ a_s, from g (n, h, r, s, q) and a (n, h, s, p)."""
