@@ -266,7 +266,7 @@ def test_signs_that_are_not_kept_are_drawn_again(monkeypatch):
     assert torch.equal(whole.features(x), features)
     assert draws == []
     kernel = SketchedTangentKernel(model, 32, sketch="count")
-    kernel._arranged(x).sketch.kept = 400
+    kernel._arranged(x).sketch.most_signs = 400
     for _ in range(2):
         draws.clear()
         assert torch.equal(kernel.features(x), features)

@@ -156,7 +156,7 @@ def arrange(
         {name: (size.h, size.q, size.p) for name, size in profile.factored.items()},
         passes.profiles.orders,
         buffer=buffer_entries(passes),
-        kept=passes.budget // 8,
+        most_signs=passes.budget // 8,
     )
     corrections = [] if projection is None else projection.sketched(made, like=directions.vectors)
     return Arrangement(directions, made, projection, corrections)

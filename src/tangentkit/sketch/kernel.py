@@ -51,7 +51,7 @@ class SketchedTangentKernel(Kernel):
                   exact coordinates, if they pay
     "tensor"      TensorSketch of the factors of each layer: no gradient is built
     "hybrid"      "tensor", with exact coordinates from the calibration batch
-    "count"       count-sketch of gradients that are written down, a few samples at a time
+    "count"       count-sketch of explicit gradients, a few samples at a time
     "gaussian"    a dense normal matrix, drawn in blocks: the reference, slow
     "rademacher"  the same with signs
     ============  =====================================================================================
@@ -259,7 +259,7 @@ class SketchedTangentKernel(Kernel):
         return found
 
     def _arranged(self, x: Batch) -> Arrangement:
-        """The arrangement, made for the first samples and kept: features must stay comparable."""
+        """The arrangement, made for the first samples and used for all: features must stay comparable."""
         if self._arrangement is None:
             typical = x if self.calibration is None else self.calibration
             self._arrangement = self._profiles.revising(typical, lambda: self._arrange(typical))

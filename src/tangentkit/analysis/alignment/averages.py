@@ -10,10 +10,10 @@ from torch import Tensor
 
 from tangentkit.empirical.passes.layer_gradients import LayerGradients, matrix_gradients
 from tangentkit.empirical.passes.parameter_gradients import (
+    Explicit,
     Orders,
     Products,
     Rows,
-    Written,
     parameter_gradients,
 )
 from tangentkit.linalg.operators.spans import spans
@@ -48,8 +48,8 @@ class WeightedGradients:
     def add(self, side: LayerGradients, functions: Float[Tensor, "n k"]) -> None:
         """Adds recorded samples, at which the functions have these values."""
         for found in parameter_gradients(side, self.orders):
-            if isinstance(found, Written):
-                self._add_written(found.name, found.gradients(), functions)
+            if isinstance(found, Explicit):
+                self._add_explicit(found.name, found.gradients(), functions)
             elif isinstance(found, Rows):
                 self._add_rows(found, functions)
             else:
@@ -60,9 +60,9 @@ class WeightedGradients:
         (n, h, r, s, q), p = found.outgoing.sizes, found.p
         for samples in spans(n, max(1, self.buffer // (h * max(s * p, r * s * q, r * q * p)))):
             built = matrix_gradients(found.outgoing[samples], found.inputs(samples)).flatten(2)
-            self._add_written(found.name, self.orders.restore(found.name, built), functions[samples])
+            self._add_explicit(found.name, self.orders.restore(found.name, built), functions[samples])
 
-    def _add_written(self, name: str, gradients: Float[Tensor, "n r p"], functions: Tensor) -> None:
+    def _add_explicit(self, name: str, gradients: Float[Tensor, "n r p"], functions: Tensor) -> None:
         for total, along in zip(self.sums[name], gradients.unbind(1), strict=True):
             total.addmm_(functions.T.to(total), along.to(total))
 

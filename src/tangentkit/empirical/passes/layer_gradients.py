@@ -36,12 +36,12 @@ class Size:
 
     @property
     def compact(self) -> bool:
-        """Whether the gradient is not much larger than its factor g: then it may as well be written down."""
+        """Whether the gradient is not much larger than its factor g: then it may as well be explicit."""
         return self.p <= 2 * self.s
 
     @property
-    def kept(self) -> int:
-        """Entries that are kept of a sample, for one output direction."""
+    def retained(self) -> int:
+        """Entries that are retained of a sample, for one output direction."""
         return self.h * self.q * (self.p if self.compact else self.s)
 
 
@@ -108,7 +108,7 @@ class LayerGradients:
         assert isinstance(total, Tensor)
         return total
 
-    def written(self, layer: Layer) -> Tensor:
+    def explicit(self, layer: Layer) -> Tensor:
         """Gradients (n, r, p) of a layer that is no sum of outer products."""
         return self.vectors(layer.uses) if isinstance(layer, VectorLayer) else self.assembled(layer)
 
@@ -258,7 +258,7 @@ def layer_norms(side: LayerGradients, layer: Layer) -> dict[str, Tensor]:
         return {layer.weight: ((g @ g.mT) * same[:, None]).sum((2, 3))}
     if isinstance(layer, TiedLayer):
         return {layer.weight: _tied_norms(side, *layer.parts)}
-    gradient = side.written(layer)
+    gradient = side.explicit(layer)
     return {layer.weight: gradient.square().sum(2)}
 
 

@@ -1,7 +1,8 @@
 """Gradients of recorded samples parameter by parameter, for those who need not know layers and rules.
 
-A gradient is given as `Products`, as `Rows` of a table, or `Written`; that of a tied weight as rows and products,
-whose sum it is. A rule may write a gradient in another order than the parameter has; `Orders` knows it.
+A gradient is given as `Products`, as `Rows` of a table, or is `Explicit`; that of a tied weight is given as rows and
+products, whose sum it is. A rule may give the entries of a gradient in another order than the parameter has: see
+`Orders`.
 """
 
 import math
@@ -17,7 +18,7 @@ from tangentkit.empirical.passes.recording import Recording
 from tangentkit.empirical.rules.base import Matrix
 
 DIGITS = 128
-"""Base in which places are written: exact in every floating type, bfloat16 too."""
+"""Base of the digits of a place: exact in every floating type, bfloat16 too."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,8 +47,8 @@ class Rows:
 
 
 @dataclass(frozen=True, eq=False)
-class Written:
-    """A gradient that is no sum of products, in the order of the parameter."""
+class Explicit:
+    """An explicit gradient, in the order of the parameter."""
 
     name: str
     gradients: Callable[[], Tensor]
@@ -55,7 +56,7 @@ class Written:
 
 
 class Orders:
-    """In which order the rules of a model write the gradients of its parameters, learned as they are met."""
+    """In which order the rules of a model give the entries of gradients, learned as parameters are met."""
 
     def __init__(self):
         self._orders: dict[str, Tensor | None] = {}
@@ -85,24 +86,24 @@ class Orders:
         return gradients if order is None else gradients[..., order]
 
 
-def parameter_gradients(side: LayerGradients, orders: Orders) -> Iterator[Products | Rows | Written]:
+def parameter_gradients(side: LayerGradients, orders: Orders) -> Iterator[Products | Rows | Explicit]:
     """The gradients of all parameters; what both parts of a tied weight give comes one after the other."""
     orders.learn(side.recording)
     for layer in side.recording.structure.layers:
         for part in layer.parts:
             yield _gradient(side, part, orders)
         if layer.bias is not None:
-            yield Written(layer.bias, lambda layer=layer: side.vectors(layer.bias_uses))
+            yield Explicit(layer.bias, lambda layer=layer: side.vectors(layer.bias_uses))
     for name, gradients in side.generic.items():
-        yield Written(name, lambda gradients=gradients: gradients)
+        yield Explicit(name, lambda gradients=gradients: gradients)
 
 
-def _gradient(side: LayerGradients, layer: Layer, orders: Orders) -> Products | Rows | Written:
+def _gradient(side: LayerGradients, layer: Layer, orders: Orders) -> Products | Rows | Explicit:
     name, recording = layer.weight, side.recording
     if isinstance(layer, AssembledLayer):
-        return Written(name, lambda: side.assembled(layer))
+        return Explicit(name, lambda: side.assembled(layer))
     if isinstance(layer, VectorLayer):
-        return Written(name, lambda: orders.restore(name, side.vectors(layer.uses)))
+        return Explicit(name, lambda: orders.restore(name, side.vectors(layer.uses)))
     g, weight = side.outgoing(layer), recording.parameters[name]
     if isinstance(layer, LookupLayer):
         return Rows(name, g, layer_indices(recording, layer), weight.shape[0])
@@ -113,21 +114,21 @@ def _gradient(side: LayerGradients, layer: Layer, orders: Orders) -> Products | 
 
 
 def _order(recording: Recording, layer: Layer) -> Tensor | None:
-    """Which entry of the written gradient stands at each place of the weight; None if they agree.
+    """Which entry of the gradient of a rule stands at each place of the weight; None if they agree.
 
-    Written gradients of a "matrix" are (h, q, p), those of a "vector" have the order of the tensor that is used.
+    Gradients of a `Matrix` are (h, q, p), those of a `Vector` have the order of the tensor that is used.
     """
     use, weight = layer.uses[0], recording.parameters[layer.weight]
     shape = recording.graph.shapes(use.source[0])[use.source[1]]
-    written = torch.arange(weight.numel(), device=weight.device)
+    places = torch.arange(weight.numel(), device=weight.device)
     site = recording.sites[use]
     if isinstance(site, Matrix) and site.transposed:
         _, h, _, p = site.inputs(slice(0, 1)).shape
-        written = written.view(h, -1, p).mT
+        places = places.view(h, -1, p).mT
     elif not use.chain:
         return None
     count = max(1, math.ceil(math.log(max(weight.numel(), 2), DIGITS)))
-    digits = torch.stack([written.reshape(shape) // DIGITS**k % DIGITS for k in range(count)])
+    digits = torch.stack([places.reshape(shape) // DIGITS**k % DIGITS for k in range(count)])
     pulled = recording.pull(use, digits.to(weight.dtype), layer.weight).detach().long()
     order = sum(pulled[k] * DIGITS**k for k in range(count))
     assert isinstance(order, Tensor)

@@ -77,7 +77,7 @@ class Route(StrEnum):
     PAIRWISE = "pairwise"
     """The same over all pairs of positions."""
     GRADIENT = "gradient"
-    """Gradients of weights, built or written down, and their inner products."""
+    """Explicit gradients of weights, and their inner products."""
     LOOKUP_PAIRS = "lookup (pairs)"
     """Pairs of positions that look up the same row."""
     LOOKUP_ROWS = "lookup (rows)"
@@ -184,8 +184,8 @@ def _lookup_costs(z: Size, w: Workload, item: int) -> list[Cost]:
 
 def _tied_costs(z: Size, w: Workload, item: int) -> list[Cost]:
     pairs, _ = _matrix_costs(z, w, item)
-    (written,) = _vector_costs(Size(1, 1, 1, z.q * z.p), w, item)
-    return [Cost(Route.TIED, pairs.flops, pairs.bytes), Cost(Route.ASSEMBLED, written.flops, written.bytes)]
+    (explicit,) = _vector_costs(Size(1, 1, 1, z.q * z.p), w, item)
+    return [Cost(Route.TIED, pairs.flops, pairs.bytes), Cost(Route.ASSEMBLED, explicit.flops, explicit.bytes)]
 
 
 def _sides(n: int, samples: int) -> dict[int, int]:

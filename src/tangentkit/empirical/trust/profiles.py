@@ -74,9 +74,9 @@ class Profiles:
         return recording
 
     def learn_orders(self, x: Batch, profile: Profile) -> None:
-        """Notes in which order rules write gradients, by a pass of a few samples if that is not known yet.
+        """Notes in which order rules give the entries of gradients, by a pass of a few samples where it must be.
 
-        Later samples may show no factors of a weight (a batch of one goes another way in some models): where the
+        Later samples may show no factors of a weight (some models have another graph for a batch of one): where the
         entries of a factored gradient belong in the weight is known all the same.
         """
         if self.orders.unknown(profile.structure.layers):

@@ -1,4 +1,4 @@
-"""The eigenmodes of a kernel, in float64, with zero told from rounding."""
+"""The eigenmodes of a kernel, in float64, with zero separated from rounding."""
 
 from dataclasses import dataclass
 
@@ -42,5 +42,5 @@ class Modes:
 
     @property
     def in_range(self) -> Bool[Tensor, " n"]:
-        """Which modes span the range of K, zero told from rounding."""
+        """Which modes span the range of K, zero separated from rounding."""
         return self.values > self.cutoff

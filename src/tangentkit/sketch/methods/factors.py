@@ -13,10 +13,10 @@ from torch import Tensor
 
 from tangentkit.empirical.passes.layer_gradients import LayerGradients, matrix_gradients
 from tangentkit.empirical.passes.parameter_gradients import (
+    Explicit,
     Orders,
     Products,
     Rows,
-    Written,
     parameter_gradients,
 )
 
@@ -90,7 +90,7 @@ class Factors:
         return (left.mT @ self.times_inputs(inputs)).flatten(1)
 
     def as_kind(self, kind: str, name: str, orders: Orders, *, r: int, q: int) -> "Factors":
-        """The same gradients with the axes that factors of another kind have, written down.
+        """The same gradients, explicit, with the axes that factors of another kind have.
 
         Args:
             kind: the other one.
@@ -120,8 +120,8 @@ def all_factors(side: LayerGradients, orders: Orders) -> Iterator[tuple[str, Fac
         yield name, _joined([_factors(part) for part in parts], side.r)
 
 
-def _factors(found: Products | Rows | Written) -> Factors:
-    if isinstance(found, Written):
+def _factors(found: Products | Rows | Explicit) -> Factors:
+    if isinstance(found, Explicit):
         return _vector(found.gradients())
     g = found.outgoing[:]
     stacked = g.transpose(2, 3).flatten(3)  # (n, h, s, r q)
@@ -135,7 +135,7 @@ def _factors(found: Products | Rows | Written) -> Factors:
 
 
 def built(gradients: Tensor, kind: str) -> Factors:
-    """Gradients (n, r, q, p) of a matrix, or (n, r, p, q) of a table, that are written down."""
+    """Gradients (n, r, q, p) of a matrix, or (n, r, p, q) of a table, as factors."""
     by_output = gradients.mT if kind in ("lookup", "tied") else gradients
     return Factors(
         "built", gradients.new_empty(len(gradients), 0), by_output.flatten(1, 2), by_output.shape[-1]
