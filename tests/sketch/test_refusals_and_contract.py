@@ -168,7 +168,7 @@ def test_bad_losses():
         kernel.features(x)
 
 
-def test_a_loss_for_each_output_is_told_what_to_do():
+def test_the_error_for_a_loss_of_each_output_says_what_to_do():
     def loss(f, t):
         return nn.functional.mse_loss(f, t, reduction="none")
 
@@ -256,7 +256,7 @@ def test_calibration_and_directions_are_snapshots_too():
     assert kernel.identity() == identity == expected.identity()
 
 
-def test_signs_that_are_not_kept_are_drawn_again(monkeypatch):
+def test_signs_that_do_not_fit_in_memory_are_drawn_again(monkeypatch):
     model, x = network("mlp")
     draws = []
     monkeypatch.setattr(explicit, "words", lambda key, n: draws.append(key) or words(key, n))

@@ -191,7 +191,7 @@ def test_float32_is_computed_in_float64_and_handed_back():
     assert gradient_flow(K.float(), torch.ones(N, dtype=torch.long), 1.0).dtype == torch.float32
 
 
-def test_nothing_is_written_to_the_arguments_or_kept_in_the_graph():
+def test_arguments_are_not_changed_and_results_have_no_graph():
     kernel, y = K.clone().requires_grad_(), Y.clone()
     assert not gradient_flow(kernel, y, 1.0).requires_grad
     assert torch.equal(kernel, K)

@@ -51,7 +51,7 @@ def test_after_the_time_to_fit_the_fraction_is_left(fraction):
 
 
 @pytest.mark.parametrize("descent", [GradientDescent(0.01), HeavyBall(0.01, 0.5), MomentumFlow(3.0)], ids=str)
-def test_times_to_fit_tell_the_late_decay(descent):
+def test_times_to_fit_are_those_of_the_late_decay(descent):
     training = Dynamics(K, Y[:, 0], descent=descent)
     slowest = -1
     t = float(training.time_to_fit(math.exp(-1))[slowest])
