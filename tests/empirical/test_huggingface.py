@@ -181,7 +181,7 @@ def test_mappings_of_tokenizers():
     assert torch.equal(kernel(x), kernel(dict(x)))
 
 
-def test_samples_in_a_list_are_told_to_be_collated():
+def test_the_error_for_samples_in_a_list_advises_to_collate_them():
     x = batch(4, 1)
     samples = [{name: part[i] for name, part in x.items()} for i in range(4)]
     with pytest.raises(InputError, match="default_collate"):
@@ -196,7 +196,7 @@ def test_models_that_return_tuples_are_called_by_keywords_in_the_hint():
         TangentKernel(model)(batch(4, 1))
 
 
-def test_labels_in_the_dict_of_a_loss_are_told_their_place():
+def test_the_error_for_labels_in_the_dict_of_a_loss_says_where_they_belong():
     x = batch(4, 1) | {"labels": torch.arange(4) % 3}
     kernel = SketchedTangentKernel(
         bert("eager").eval(), dim=32, outputs="loss", loss=torch.nn.CrossEntropyLoss(reduction="none")
@@ -205,7 +205,7 @@ def test_labels_in_the_dict_of_a_loss_are_told_their_place():
         kernel.features(x)
 
 
-def test_a_head_at_every_token_is_told_and_the_advice_is_right():
+def test_a_head_at_every_token_is_refused_and_the_advice_is_right():
     """A decoder's classifier scores every token, padding too, and puts out one of them."""
     model, x = gpt2("eager").double().eval(), batch(6, 1)
     last = x["attention_mask"].sum(1) - 1

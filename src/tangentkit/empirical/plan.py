@@ -12,7 +12,8 @@ from tangentkit.core.model.functions import ModelFunction
 from tangentkit.core.model.parameters import count
 from tangentkit.empirical.layers import VectorLayer
 from tangentkit.empirical.passes.batching import Batching, batching
-from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Cost, Route, Size, Workload, arrange, in_tiles
+from tangentkit.empirical.passes.layer_gradients import Size
+from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Cost, Route, Workload, arrange, in_tiles
 from tangentkit.empirical.trust.profile import Profile
 
 
@@ -128,7 +129,7 @@ def _costs(
     """(parameter, uses, cost, note) for every parameter."""
     structure, tiles = profile.structure, work.tiles(size.samples)
 
-    def written(name: str, route: str) -> Cost:
+    def explicit(name: str, route: str) -> Cost:
         entries = Size(1, 1, 1, function.params[name].numel())
         cost = in_tiles(VectorLayer(name, ()), entries, tiles, Route.ELEMENTWISE, item)
         return Cost(route, cost.flops, cost.bytes)
@@ -137,13 +138,13 @@ def _costs(
         cost = in_tiles(layer, entries, tiles, chosen.route, item)
         yield layer.weight, len(layer.uses), cost, ""
         if layer.bias is not None and cost.route is Route.GRADIENT:
-            yield layer.bias, len(layer.bias_uses), written(layer.bias, Route.ELEMENTWISE), ""
+            yield layer.bias, len(layer.bias_uses), explicit(layer.bias, Route.ELEMENTWISE), ""
         elif layer.bias is not None:
             # The products are the weight's; what is left is to add them up.
             sums = float(work.n * work.m * (work.products if work.full else 1))
             yield layer.bias, len(layer.bias_uses), Cost(f"with {layer.weight}", sums, item * sums), ""
     for name, reason in structure.generic.items():
-        cost = written(name, "fallback (vmap)" if structure.vmap else "fallback (loop)")
+        cost = explicit(name, "fallback (vmap)" if structure.vmap else "fallback (loop)")
         yield name, structure.counts.get(name, 0), cost, reason
     for name in structure.unused:
         yield name, 0, Cost("none", 0, 0), "does not reach the output"

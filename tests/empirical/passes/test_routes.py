@@ -168,7 +168,7 @@ def test_routes_in_groups_of_directions_and_samples(name, route, monkeypatch):
 
 @pytest.mark.parametrize("name", ["mlp", "conv2d", "transformer encoder", "lstm", "weight norm"])
 @pytest.mark.parametrize("outputs", ["trace", "full"])
-def test_small_budgets_are_kept_and_right(name, outputs):
+def test_small_budgets_are_not_exceeded_and_give_the_same_kernel(name, outputs):
     """The least budget for pieces of two samples; the plan says so beforehand."""
     x, y = (batch.repeat(2, *[1] * (batch.ndim - 1)) for batch in CASES[name].batches())
     kernel, tiles = CASES[name].kernel(outputs), (2, 2) if outputs == "trace" else (2, 1, 2, 1)

@@ -20,7 +20,7 @@ REACH = 13.0
 PANEL = 0.5
 """The greatest width of a piece of the rule."""
 BLOCK = 32
-"""Polynomials held at a time."""
+"""Polynomials in memory at a time."""
 
 
 def hermite_coefficients(
