@@ -10,6 +10,7 @@ from torch import Tensor
 from cases.catalog import CASES
 from tangentkit import reference
 from tangentkit.empirical import TangentKernel
+from tangentkit.empirical.outputs import as_outputs
 
 
 @cache
@@ -22,14 +23,29 @@ def jacobians(name: str) -> tuple[Tensor, Tensor]:
         return tuple(reference.jacobian(model, batch, **case.keywords) for batch in (x, y))  # pyright: ignore
 
 
-def kernel_of(name: str, outputs: str | int = "trace", dtype: torch.dtype = torch.float64) -> TangentKernel:
-    """The tangent kernel of a case, one for all laws: what it has learned of the model serves them all."""
-    return _kernel(name, outputs, dtype)
+def kernel_of(
+    name: str, outputs: str | int | Tensor = "trace", dtype: torch.dtype = torch.float64
+) -> TangentKernel:
+    """The tangent kernel of a case. All laws and outputs share what has been learned of the model.
+
+    Kernels of one snapshot differ in their directions alone, so that one profile, which takes longer than many small
+    matrices, serves them all.
+    """
+    kernel = object.__new__(TangentKernel)
+    vars(kernel).update(vars(_learned(name, dtype)), outputs=as_outputs(outputs))
+    return kernel
 
 
 @cache
-def _kernel(name: str, outputs: str | int, dtype: torch.dtype) -> TangentKernel:
-    return CASES[name].kernel(outputs, dtype)
+def _learned(name: str, dtype: torch.dtype) -> TangentKernel:
+    return CASES[name].kernel(dtype=dtype)
+
+
+@cache
+def matrix_of(name: str, outputs: str = "trace", *, symmetric: bool) -> Tensor:
+    """k(x, x) or k(x, y) of a case in float64, found by its kernel once for all laws."""
+    x, y = CASES[name].batches()
+    return kernel_of(name, outputs)(x, None if symmetric else y)
 
 
 def expected(name: str, outputs: str | int | Tensor, *, symmetric: bool) -> Tensor:
