@@ -10,6 +10,7 @@ from cases.case import cast as cast
 from cases.catalog import CASES as CASES
 from cases.formula import Formula as Formula
 from cases.oracle import TOLERANCE as TOLERANCE
+from cases.oracle import along as along
 from cases.oracle import expected as expected
 from cases.oracle import gap as gap
 from cases.oracle import jacobians as jacobians

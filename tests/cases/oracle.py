@@ -23,17 +23,22 @@ def jacobians(name: str) -> tuple[Tensor, Tensor]:
         return tuple(reference.jacobian(model, batch, **case.keywords) for batch in (x, y))  # pyright: ignore
 
 
+def along(kernel: TangentKernel, outputs: str | int | Tensor) -> TangentKernel:
+    """The kernel of other outputs of the same snapshot, with all that has been learned of it.
+
+    Kernels of one model differ in their directions alone. To learn what a model is takes longer than many small
+    matrices: once is enough.
+    """
+    other = object.__new__(TangentKernel)
+    vars(other).update(vars(kernel), outputs=as_outputs(outputs))
+    return other
+
+
 def kernel_of(
     name: str, outputs: str | int | Tensor = "trace", dtype: torch.dtype = torch.float64
 ) -> TangentKernel:
-    """The tangent kernel of a case. All laws and outputs share what has been learned of the model.
-
-    Kernels of one snapshot differ in their directions alone, so that one profile, which takes longer than many small
-    matrices, serves them all.
-    """
-    kernel = object.__new__(TangentKernel)
-    vars(kernel).update(vars(_learned(name, dtype)), outputs=as_outputs(outputs))
-    return kernel
+    """The tangent kernel of a case; all laws share what has been learned of the model."""
+    return along(_learned(name, dtype), outputs)
 
 
 @cache
