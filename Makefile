@@ -12,7 +12,7 @@ demo: $(VENV)/.base
 	$(BIN)/tangentkit run surrogate --scale quick
 
 test: lint
-	$(PYTEST) -n auto -m "not slow"
+	$(PYTEST) -n auto --dist worksteal -m "not slow"
 
 setup: $(VENV)/.test
 
