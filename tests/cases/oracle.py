@@ -46,13 +46,6 @@ def _learned(name: str, dtype: torch.dtype) -> TangentKernel:
     return CASES[name].kernel(dtype=dtype)
 
 
-@cache
-def matrix_of(name: str, outputs: str = "trace", *, symmetric: bool) -> Tensor:
-    """k(x, x) or k(x, y) of a case in float64, found by its kernel once for all laws."""
-    x, y = CASES[name].batches()
-    return kernel_of(name, outputs)(x, None if symmetric else y)
-
-
 def expected(name: str, outputs: str | int | Tensor, *, symmetric: bool) -> Tensor:
     """What `reference` says the kernel of a case is."""
     jx, jy = jacobians(name)
