@@ -38,7 +38,7 @@ KERNELS = {
     "embedding": tk.EmbeddingKernel(MODEL).normalized(),
     "sketched": tk.SketchedTangentKernel(MODEL, 32),
     "sketched, count": tk.SketchedTangentKernel(MODEL, 32, "pseudo", "count").normalized(),
-    "infinite": tk.InfiniteKernel(MODEL),
+    "infinite": tk.InfiniteKernel(RECTIFIED),
     "infinite, composed": 0.5 * tk.InfiniteKernel(RECTIFIED, "nngp").normalized() + tk.TangentKernel(MODEL),
     "monte carlo": tk.MonteCarloKernel(
         lambda: nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1)).double(), 2, kernel=tk.ConjugateKernel
