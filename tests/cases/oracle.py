@@ -11,6 +11,7 @@ from cases.catalog import CASES
 from tangentkit import reference
 from tangentkit.empirical import TangentKernel
 from tangentkit.empirical.outputs import as_outputs
+from tangentkit.empirical.trust.profiles import Profiles
 
 
 @cache
@@ -29,8 +30,17 @@ def along(kernel: TangentKernel, outputs: str | int | Tensor) -> TangentKernel:
     Kernels of one model differ in their directions alone. To learn what a model is takes longer than many small
     matrices: once is enough.
     """
+    return _twin(kernel, outputs=as_outputs(outputs))
+
+
+def unlearned(kernel: TangentKernel) -> TangentKernel:
+    """The kernel of the same snapshot, as it was before it saw a batch."""
+    return _twin(kernel, _profiles=Profiles(kernel.function))
+
+
+def _twin(kernel: TangentKernel, **changed: object) -> TangentKernel:
     other = object.__new__(TangentKernel)
-    vars(other).update(vars(kernel), outputs=as_outputs(outputs))
+    vars(other).update(vars(kernel), **changed)
     return other
 
 
