@@ -200,9 +200,9 @@ def test_batch_size_and_groups_of_directions_do_not_matter(name, monkeypatch):
         made.append(Batching(4, work.r if work.full else max(1, work.r - 1), 3))
         return made[-1]
 
+    trace, full = asked(name), asked(name, "full")
     for user in (engine, plan):
         monkeypatch.setattr(user, "batching", small)
-    trace, full = asked(name), asked(name, "full")
     assert trace.plan(x).batching == made[-1]
     assert gap(trace(x), expected(name, "trace", symmetric=True)) <= 1e-10
     assert gap(trace(x, y), expected(name, "trace", symmetric=False)) <= 1e-10
