@@ -3,9 +3,9 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from torch import Tensor
 
 from tangentkit.core.memory import format_bytes
 from tangentkit.core.model.functions import ModelFunction
@@ -41,10 +41,15 @@ class Plan:
     """FLOPs of the forward and backward passes."""
     batching: Batching
     budget: int
-    rate: float
-    """FLOPs a second of this machine, from a short calibration."""
     latency: float
     """Seconds that all passes take however small they are, from the time of one."""
+    dtype: torch.dtype
+    device: torch.device
+
+    @cached_property
+    def rate(self) -> float:
+        """FLOPs a second of this machine, from a short calibration when it is first asked for."""
+        return measured_rate(self.dtype, self.device)
 
     @property
     def flops(self) -> float:
@@ -108,8 +113,9 @@ def make_plan(function: ModelFunction, profile: Profile, work: Workload, budget:
         passes=profile.flops[0] * forward + profile.flops[1] * work.r * backward,
         batching=size,
         budget=budget,
-        rate=measured_rate(like),
         latency=profile.latency * _passes(profile, work, size),
+        dtype=like.dtype,
+        device=like.device,
     )
 
 
@@ -152,9 +158,9 @@ def _costs(
         yield name, 0, Cost("none", 0, 0), "has no entries"
 
 
-def measured_rate(like: Tensor, size: int = 512) -> float:
+def measured_rate(dtype: torch.dtype, device: torch.device, size: int = 512) -> float:
     """FLOPs a second of a matrix product on a device, from a few milliseconds of work."""
-    a = torch.ones(size, size, dtype=like.dtype, device=like.device)
+    a = torch.ones(size, size, dtype=dtype, device=device)
     warm = a @ a
     best = float("inf")
     for _ in range(3):
