@@ -118,3 +118,4 @@ def page(browser, pages) -> Callable[..., Shown]:
 
     yield opened
     assert browser.get_log("browser") == []
+    browser.execute_script("localStorage.clear()")  # stars that were kept
