@@ -15,6 +15,7 @@ from cyclopts import App, CycloptsError, Parameter
 from tangentkit import __version__
 from tangentkit.cli.console import exit_code, print_rows, progress_bars, say
 from tangentkit.cli.gram import gram
+from tangentkit.cli.serve import serve
 
 if TYPE_CHECKING:
     from tangentkit.studies.write_up import Run
@@ -30,6 +31,7 @@ app = App(
 data = App(name="data", help="Data sets: list them, get them.")
 app.command(data)
 app.command(gram)
+app.command(serve)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

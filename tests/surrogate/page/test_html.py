@@ -34,7 +34,7 @@ class Reader(HTMLParser):
             self.metas[named["http-equiv"]] = named["content"]
 
     def handle_endtag(self, tag):
-        self.inside = None
+        self.inside = None if tag in ("script", "style") else self.inside
 
     def handle_data(self, data):
         if self.inside:
