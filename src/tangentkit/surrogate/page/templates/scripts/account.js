@@ -12,12 +12,12 @@ async function wholeAccount(explanation, kernel, row, c) {
   const { offset } = explanation.kernels[kernel];
   const scores = scoresOf(row.values, weights, offset, c);
   const order = Uint32Array.from(scores.keys()).sort((a, b) => scores[b] - scores[a] || a - b);
-  const bounds = explanation.outputs.map((_, o) => row.bound * sizeOfWeights(weights, offset.length, o));
+  const means = classMeans(row.values, weights, offset, explanation.train.labels, explanation.sizes);
   return {
-    means: classMeans(row.values, weights, offset, explanation.train.labels, explanation.sizes),
+    means,
     boxes: boxesOf(scores, explanation.train.labels, explanation.classes.length),
-    sums: explanation.outputs.map((_, o) => sumOf(scoresOf(row.values, weights, offset, o))),
-    bounds,
+    sums: means.map((ofClasses) => ofClasses.reduce((sum, mean, label) => sum + mean * explanation.sizes[label], 0)),
+    bounds: sizesOfWeights(weights, offset.length).map((size) => row.bound * size),
     bound: row.bound,
     share: shareOfFirst(scores),
     strongest(side, k) {
@@ -71,10 +71,16 @@ function sumOf(scores) {
   return sum;
 }
 
-function sizeOfWeights(weights, outputs, c) {
-  let size = 0;
-  for (let j = c; j < weights.length; j += outputs) size += Math.abs(weights[j]);
-  return size;
+/** Σ_j |W_jc| of every output, summed once. */
+const weighed = new WeakMap();
+
+function sizesOfWeights(weights, outputs) {
+  if (!weighed.has(weights)) {
+    const sizes = new Array(outputs).fill(0);
+    for (let place = 0; place < weights.length; place++) sizes[place % outputs] += Math.abs(weights[place]);
+    weighed.set(weights, sizes);
+  }
+  return weighed.get(weights);
 }
 
 /** The share of Σ |A| that the largest hundredth of the scores hold. */
