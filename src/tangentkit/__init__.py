@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tangentkit import models as models
     from tangentkit import nn as nn
     from tangentkit import reference as reference
+    from tangentkit import surrogate as surrogate
     from tangentkit.analysis import Tracker as Tracker
     from tangentkit.analysis import anisotropy_directions as anisotropy_directions
     from tangentkit.analysis import bulk_edge as bulk_edge
@@ -72,6 +73,8 @@ if TYPE_CHECKING:
     from tangentkit.machines import refit_last_layer as refit_last_layer
     from tangentkit.nn import ntk_parameterize as ntk_parameterize
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
+    from tangentkit.surrogate import Surrogate as Surrogate
+    from tangentkit.surrogate import compare_kernels as compare_kernels
     from tangentkit.surrogate import neighbors as neighbors
 
 _PACKAGES = (
@@ -85,6 +88,7 @@ _PACKAGES = (
     "models",
     "nn",
     "reference",
+    "surrogate",
 )
 _HOMES = {
     "TangentkitError": "core",
@@ -138,6 +142,8 @@ _HOMES = {
     "max_learning_rate": "machines",
     "ntk_parameterize": "nn",
     "SketchedTangentKernel": "sketch",
+    "Surrogate": "surrogate",
+    "compare_kernels": "surrogate",
     "neighbors": "surrogate",
 }
 """Public name -> the package it lives in."""

@@ -5,7 +5,7 @@ import numpy as np
 from tangentkit.report import Page
 from tangentkit.studies.study import DataCard
 from tangentkit.studies.surrogate_result import KERNELS, Examples, Result, Scores
-from tangentkit.surrogate.faithfulness import fit_invertible_map, log_odds
+from tangentkit.surrogate.invertible_map import fit_invertible_map, log_odds
 
 CLASSES = tuple(f"class {i}" for i in range(10))
 

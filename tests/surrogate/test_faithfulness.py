@@ -9,15 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
-from tangentkit.core.errors import InputError
+from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.surrogate.faithfulness import (
-    InvertibleMap,
+    Faithfulness,
     accuracy_difference,
-    fit_invertible_map,
-    interior,
     kendall_tau,
-    log_odds,
+    measure_faithfulness,
 )
+from tangentkit.surrogate.invertible_map import InvertibleMap, fit_invertible_map, interior, log_odds
 
 grades = st.integers(-3, 3)
 points = st.lists(st.tuples(grades, grades), min_size=2, max_size=30)
@@ -142,3 +141,83 @@ def test_the_fit_refuses_points_without_log_odds():
         fit_invertible_map([1.0, 2.0, 3.0], [0.5, 1.0, 0.2])
     with pytest.raises(InputError, match="nothing to fit"):
         fit_invertible_map([1.0, 1.0, 1.0], [0.5, 0.1, 0.2])
+
+
+def _logits(n=300, c=4, noise=0.5, seed=0):
+    rng = torch.Generator().manual_seed(seed)
+    network = 2 * torch.randn(n, c, generator=rng, dtype=torch.float64)
+    surrogate = network + noise * torch.randn(n, c, generator=rng, dtype=torch.float64)
+    labels = (network + torch.randn(n, c, generator=rng)).argmax(1)
+    return network, surrogate, labels
+
+
+def test_faithfulness_is_put_together_of_its_definitions():
+    network, surrogate, labels = _logits()
+    found = measure_faithfulness(network, surrogate, labels, bootstrap=2)
+    at = torch.arange(300), labels
+    p, q = network.softmax(1)[at].numpy(), surrogate.softmax(1)[at].numpy()
+    assert found.kendall_tau.value == pytest.approx(kendall_tau(p, q))
+    guesses = surrogate.argmax(1), network.argmax(1)
+    assert found.accuracy_difference.value == pytest.approx(accuracy_difference(*guesses, labels))
+    assert found.agreement.value == pytest.approx(100 * float((guesses[0] == guesses[1]).double().mean()))
+    z = log_odds(q)
+    assert found.r2.value == pytest.approx(fit_invertible_map(z, p).r2(z, p))
+    assert found.to_dict()["r2"]["value"] == found.r2.value
+    assert "Kendall" in str(found)
+
+
+def test_the_network_itself_is_perfectly_faithful():
+    network, _, labels = _logits()
+    found = measure_faithfulness(network, network, labels, bootstrap=20)
+    values = [found.kendall_tau, found.accuracy_difference, found.agreement, found.calibration_difference]
+    assert [(m.value, m.error) for m in values] == [(1.0, 0.0), (0.0, 0.0), (100.0, 0.0), (0.0, 0.0)]
+    assert found.r2.value == pytest.approx(1.0, abs=1e-6)
+
+
+def test_bootstrap_errors_are_those_of_fresh_points():
+    repeats = [measure_faithfulness(*_logits(seed=seed), bootstrap=40) for seed in range(40)]
+    for name in ("kendall_tau", "accuracy_difference", "agreement"):
+        values = np.array([getattr(f, name).value for f in repeats])
+        told = np.mean([getattr(f, name).error for f in repeats])
+        assert told == pytest.approx(values.std(ddof=1), rel=0.35)
+    scatter = Faithfulness.over(repeats).kendall_tau
+    assert scatter.error == pytest.approx(np.std([f.kendall_tau.value for f in repeats], ddof=1) / 40**0.5)
+
+
+def test_saturated_points_have_a_rank_or_are_removed():
+    network = torch.tensor([[60.0, 0, 0], [50.0, 0, 0], [1.0, 0, 0], [0.5, 0, 0]], dtype=torch.float64)
+    surrogate = torch.tensor([[50.0, 0, 0], [60.0, 0, 0], [1.0, 0, 0], [0.5, 0, 0]], dtype=torch.float64)
+    labels = torch.zeros(4, dtype=torch.long)
+    ranked = measure_faithfulness(network, surrogate, labels, bootstrap=2)
+    removed = measure_faithfulness(network, surrogate, labels, bootstrap=2, saturated="remove")
+    assert ranked.saturated == removed.saturated == 2
+    assert ranked.kendall_tau.value == pytest.approx(4 / 6)
+    assert removed.kendall_tau.value == 1.0
+
+
+def test_ties_are_left_out_or_stay_in_the_denominator():
+    network = torch.tensor([[1.0, 0], [1.0, 0], [2.0, 0], [3.0, 0]]).double()
+    surrogate = torch.tensor([[1.0, 0], [2.0, 0], [3.0, 0], [4.0, 0]]).double()
+    labels = torch.zeros(4, dtype=torch.long)
+    drop, b = (measure_faithfulness(network, surrogate, labels, bootstrap=2, ties=t) for t in ("drop", "b"))
+    assert drop.kendall_tau.value == 1.0
+    assert b.kendall_tau.value == pytest.approx(5 / np.sqrt(5 * 6))
+
+
+def test_overconfidence_is_a_positive_calibration_difference():
+    network, _, labels = _logits(3000)
+    network = 0.9 * network
+    assert measure_faithfulness(network, 5 * network, labels, bootstrap=2).calibration_difference.value > 3
+
+
+def test_unknown_options_and_shapes_are_named():
+    network, surrogate, labels = _logits(10)
+    for option in ({"tau": "median"}, {"saturated": "keep"}, {"ties": "a"}):
+        with pytest.raises(UnknownNameError):
+            measure_faithfulness(network, surrogate, labels, **option)
+    with pytest.raises(InputError, match=r"\(10, 3\)"):
+        measure_faithfulness(network, surrogate[:, :3], labels)
+    with pytest.raises(InputError, match="at least 2"):
+        measure_faithfulness(network[:1], surrogate[:1], labels[:1])
+    with pytest.raises(InputError, match="two networks"):
+        Faithfulness.over([measure_faithfulness(network, surrogate, labels, bootstrap=2)])

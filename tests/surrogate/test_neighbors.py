@@ -38,7 +38,7 @@ def numbers(n, start=0):
 @pytest.mark.parametrize("side", [3, 7, 100])
 @pytest.mark.parametrize("k", [1, 5, 20])
 def test_of_all_tiles_and_ties(monkeypatch, side, k):
-    monkeypatch.setattr("tangentkit.surrogate.nearest.MAX_SIDE", side)
+    monkeypatch.setattr("tangentkit.surrogate.cross_matrix.MAX_SIDE", side)
     table = torch.randint(4, (30, 30)).double()  # many ties
     kernel = Table(table + table.T)
     found = tk.neighbors(kernel, numbers(10), numbers(20, 10), k)
@@ -59,7 +59,7 @@ def test_of_all_tiles_and_ties(monkeypatch, side, k):
     ],
 )
 def test_of_kernels_of_networks(monkeypatch, make):
-    monkeypatch.setattr("tangentkit.surrogate.nearest.MAX_SIDE", 4)
+    monkeypatch.setattr("tangentkit.surrogate.cross_matrix.MAX_SIDE", 4)
     kernel = make(nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)).double())
     x, train = torch.randn(6, 3).double(), torch.randn(11, 3).double()
     indices, values = reference_neighbors(kernel(x, train), 3)
@@ -71,7 +71,7 @@ def test_of_kernels_of_networks(monkeypatch, make):
 
 
 def test_features_of_the_training_samples_are_made_once(monkeypatch):
-    monkeypatch.setattr("tangentkit.surrogate.nearest.MAX_SIDE", 2)
+    monkeypatch.setattr("tangentkit.surrogate.cross_matrix.MAX_SIDE", 2)
     seen = []
 
     class Linear(Table):

@@ -14,6 +14,7 @@ from cyclopts import App, CycloptsError, Parameter
 
 from tangentkit import __version__
 from tangentkit.cli.console import exit_code, print_rows, progress_bars, say
+from tangentkit.cli.explain import explain
 from tangentkit.cli.gram import gram
 from tangentkit.cli.serve import serve
 
@@ -31,6 +32,7 @@ app = App(
 data = App(name="data", help="Data sets: list them, get them.")
 app.command(data)
 app.command(gram)
+app.command(explain)
 app.command(serve)
 
 

@@ -27,6 +27,7 @@ from tangentkit.compute.terms import (
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError, TangentkitError, briefly
 from tangentkit.core.memory import parse_bytes
+from tangentkit.core.model.functions import ModelFunction
 from tangentkit.linalg.operators.symmetry import mirrored
 
 P = ParamSpec("P")
@@ -107,6 +108,10 @@ class Kernel(abc.ABC):
         """The kernels that it is put together of: by default those among its attributes."""
         return tuple(value for value in vars(self).values() if isinstance(value, Kernel))
 
+    def functions(self) -> tuple[ModelFunction, ...]:
+        """The networks, at their snapshots, whose kernel it is: by default those of its operands."""
+        return tuple(function for operand in self.operands() for function in operand.functions())
+
     def working_memory(self) -> int | None:
         """The least `memory` of the kernel and of what it is put together of, in bytes; None if all is open."""
         found = [None if self.memory is None else parse_bytes(self.memory)]
@@ -153,8 +158,8 @@ class Kernel(abc.ABC):
         return Direct(self)
 
     def normalized(self) -> "NormalizedKernel":
-        """The cosine kernel k(x, y) / sqrt(k(x, x) k(y, y))."""
-        return NormalizedKernel(self)
+        """The cosine kernel k(x, y) / sqrt(k(x, x) k(y, y)); of a kernel with features, that of unit features."""
+        return NormalizedFeatures(self) if isinstance(self, HasFeatures) else NormalizedKernel(self)
 
     def to(self, dtype: torch.dtype) -> "CastKernel":
         """The kernel with its values in another dtype; the computation itself stays in the model's."""
@@ -318,6 +323,21 @@ class NormalizedKernel(Kernel):
     def term(self, path: str = "") -> Term:
         """The cosine, with the scales of all samples computed once."""
         return Cosine(self.kernel.term(path + "b"), part_name("scales", path))
+
+
+class NormalizedFeatures(NormalizedKernel):
+    """The cosine kernel of a kernel with features: the inner product of features of length 1."""
+
+    def features(self, x: Batch) -> Tensor:
+        """φ(x) / ‖φ(x)‖, (n, d).
+
+        Raises:
+            NumericalError: the features of some samples are zero.
+        """
+        base = self.kernel
+        assert isinstance(base, HasFeatures)
+        features = base.features(x)
+        return features * inverse_roots(features.square().sum(1))[:, None]
 
 
 def _operand(kernel: Kernel) -> str:

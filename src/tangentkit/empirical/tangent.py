@@ -14,7 +14,7 @@ from tangentkit.compute.terms import Row
 from tangentkit.core.batches import Batch, batch_size, check_same_structure, take
 from tangentkit.core.errors import InputError, NumericalError, TangentkitError
 from tangentkit.core.memory import memory_budget, parse_bytes
-from tangentkit.core.model.functions import Forward, snapshot
+from tangentkit.core.model.functions import Forward, ModelFunction, snapshot
 from tangentkit.core.model.hooks import refuse_hooked_parameters
 from tangentkit.core.model.parameters import Selection
 from tangentkit.core.model.refusals import accepted, refusal
@@ -118,6 +118,10 @@ class TangentKernel(Kernel):
             NumericalError: the result is not finite.
         """
         return self._matrices(x, y, [])[""]
+
+    def functions(self) -> tuple[ModelFunction, ...]:
+        """The network at its snapshot."""
+        return (self.function,)
 
     def expects(self) -> tuple[torch.dtype, torch.device] | None:
         """The dtype and device of the model."""

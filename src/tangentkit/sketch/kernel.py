@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tangentkit.compute.kernel import Kernel
+from tangentkit.compute.kernel import Kernel, NormalizedFeatures
 from tangentkit.core.batches import Batch, batch_size, check_same_structure, copied, take
 from tangentkit.core.errors import (
     InputError,
@@ -16,7 +16,7 @@ from tangentkit.core.errors import (
 )
 from tangentkit.core.memory import Budget, free_bytes, memory_budget, parse_bytes
 from tangentkit.core.model.calls import call
-from tangentkit.core.model.functions import Forward, snapshot
+from tangentkit.core.model.functions import Forward, ModelFunction, snapshot
 from tangentkit.core.model.hooks import refuse_hooked_parameters
 from tangentkit.core.model.parameters import Selection
 from tangentkit.core.model.refusals import accepted, refusal
@@ -184,6 +184,10 @@ class SketchedTangentKernel(Kernel):
         """‖φ(x)‖²."""
         return self.features(x).square().sum(1)
 
+    def functions(self) -> tuple[ModelFunction, ...]:
+        """The network at its snapshot."""
+        return (self.function,)
+
     def expects(self) -> tuple[torch.dtype, torch.device] | None:
         """The dtype and device of the model."""
         return self.function.dtype, self.function.device
@@ -205,6 +209,21 @@ class SketchedTangentKernel(Kernel):
     @outside_autograd
     def with_error(self, x: Batch, y: Batch | None = None) -> tuple[Tensor, Tensor]:
         """The kernel and its standard error, entry by entry."""
+        left, right, more = self._pairs(x, y)
+        return left.gram_with_error(right, more)
+
+    def normalized(self) -> "NormalizedSketch":
+        """The cosine kernel, which tells its error too."""
+        return NormalizedSketch(self)
+
+    @outside_autograd
+    def cosines_with_error(self, x: Batch, y: Batch | None = None) -> tuple[Tensor, Tensor]:
+        """The kernel k(x, y) / sqrt(k(x, x) k(y, y)) and its standard error, entry by entry."""
+        left, right, more = self._pairs(x, y)
+        return left.cosines_with_error(right, more)
+
+    def _pairs(self, x: Batch, y: Batch | None) -> tuple[Sketched, Sketched, list[tuple[Sketched, Sketched]]]:
+        """Both sides sketched, and what other seeds give where these are needed to tell the error."""
         if y is not None:
             check_same_structure(x := self._checked(x), y := self._checked(y))
 
@@ -213,7 +232,7 @@ class SketchedTangentKernel(Kernel):
             return left, left if y is None else kernel._sketched(y)
 
         left, right = both(self)
-        return left.gram_with_error(right, [both(other) for other in self._others(left)])
+        return left, right, [both(other) for other in self._others(left)]
 
     def _others(self, found: Sketched) -> list["SketchedTangentKernel"]:
         """Kernels of other seeds: of random output signs the gap of two halves is a single random number."""
@@ -310,6 +329,16 @@ class SketchedTangentKernel(Kernel):
 
     def _refusal(self, error: Exception, *data: Any) -> TangentkitError | None:
         return refusal(self.function, error, *data)
+
+
+class NormalizedSketch(NormalizedFeatures):
+    """The cosine kernel of a sketched kernel."""
+
+    kernel: SketchedTangentKernel
+
+    def with_error(self, x: Batch, y: Batch | None = None) -> tuple[Tensor, Tensor]:
+        """The cosines and their standard error, entry by entry."""
+        return self.kernel.cosines_with_error(x, y)
 
 
 def _is_integer(number: object) -> bool:

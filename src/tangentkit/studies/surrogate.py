@@ -25,13 +25,8 @@ from tangentkit.models import lenet
 from tangentkit.studies.study import DataCard
 from tangentkit.studies.surrogate_result import KERNELS, Examples, Result, Scores
 from tangentkit.studies.threads import torch_threads
-from tangentkit.surrogate.faithfulness import (
-    accuracy_difference,
-    fit_invertible_map,
-    interior,
-    kendall_tau,
-    log_odds,
-)
+from tangentkit.surrogate.faithfulness import accuracy_difference, kendall_tau
+from tangentkit.surrogate.invertible_map import fit_invertible_map, interior, log_odds
 
 SHOWN_NEIGHBORS = 5
 SHOWN_CLASSES = 5

@@ -22,7 +22,7 @@ from tangentkit.report import (
 from tangentkit.report.table import Cell
 from tangentkit.studies.records import Record
 from tangentkit.studies.study import DataCard
-from tangentkit.surrogate.faithfulness import InvertibleMap, log_odds
+from tangentkit.surrogate.invertible_map import InvertibleMap, log_odds
 
 KERNELS = {
     "trNTK": "trace of the NTK over the outputs, as a cosine: k(x, y) / √(k(x, x) k(y, y))",

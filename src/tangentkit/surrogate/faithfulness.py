@@ -1,20 +1,26 @@
-"""How faithfully a surrogate repeats a network: rank correlation, accuracy, and a map between the two.
+"""How faithfully a surrogate repeats a network: rank correlation, accuracy, agreement, calibration, and a map."""
 
-The network gives each test point a probability q of its true class, the surrogate a log-odds z.
-"""
-
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
+import torch
+from jaxtyping import Float, Int
 from numpy.typing import ArrayLike, NDArray
-from scipy import optimize, stats
+from scipy import stats
+from torch import Tensor
 
-from tangentkit.core.errors import InputError
+from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.core.seeds import Key
+from tangentkit.report import Column, Measured, Table
+from tangentkit.surrogate.invertible_map import InvertibleMap, fit_invertible_map, interior, paired
 
-Vector = NDArray[np.float64]
-
-POWERS = (0.2, 2.0)
-"""The range in which the power ν of an invertible map is sought."""
+BINS = 15
+"""Bins of confidence in the calibration error."""
+TAUS = ("true-class", "predicted", "class-1")
+SATURATED = ("rank", "remove")
+TIES = ("drop", "b")
 
 
 def kendall_tau(a: ArrayLike, b: ArrayLike) -> float:
@@ -33,7 +39,7 @@ def kendall_tau(a: ArrayLike, b: ArrayLike) -> float:
         >>> kendall_tau([1, 2, 3, 3], [1, 3, 2, 5])
         0.6
     """
-    a, b = _paired(a, b)
+    a, b = paired(a, b)
     if len(a) < 2:
         raise InputError("no pairs to compare", expected="at least 2 points", got=len(a))
     pairs = len(a) * (len(a) - 1) // 2
@@ -62,134 +68,216 @@ def accuracy_difference(surrogate: ArrayLike, network: ArrayLike, targets: Array
         >>> accuracy_difference([0, 1, 1, 1], [0, 1, 0, 1], [0, 1, 0, 0])
         -25.0
     """
-    surrogate, _ = _paired(surrogate, targets)
-    network, targets = _paired(network, targets)
+    surrogate, _ = paired(surrogate, targets)
+    network, targets = paired(network, targets)
     excess = np.count_nonzero(surrogate == targets) - np.count_nonzero(network == targets)
     return float(100 * excess / len(targets))
 
 
-def interior(*probabilities: ArrayLike) -> NDArray[np.bool_]:
-    """The points where every probability is strictly between 0 and 1: the others have no log-odds.
+def calibration_error(probabilities: Float[np.ndarray, "n c"], labels: Int[np.ndarray, " n"]) -> float:
+    """The expected calibration error Σ_b (n_b / n) |accuracy_b - confidence_b| over bins of confidence.
 
     Example:
-        >>> interior([0.2, 1.0, 0.5], [0.1, 0.3, 0.0]).tolist()
-        [True, False, False]
+        >>> calibration_error(np.array([[0.75, 0.25]] * 4), np.array([0, 0, 0, 1]))
+        0.0
     """
-    table = np.stack([np.asarray(p, dtype=np.float64) for p in probabilities])
-    return np.all((table > 0) & (table < 1), axis=0)
-
-
-def log_odds(probabilities: ArrayLike) -> Vector:
-    """ln(q / (1 - q)).
-
-    Example:
-        >>> log_odds([0.5, 0.75]).round(4).tolist()
-        [0.0, 1.0986]
-    """
-    q = np.asarray(probabilities, dtype=np.float64)
-    return np.log(q) - np.log1p(-q)
+    confidence, right = probabilities.max(1), probabilities.argmax(1) == labels
+    bins = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    gaps = np.bincount(bins, weights=right - confidence, minlength=BINS)
+    return float(np.abs(gaps).sum() / len(labels))
 
 
 @dataclass(frozen=True)
-class InvertibleMap:
-    """q = (s / (1 + s))^(1/ν) with s = exp((z - A) / K): from a surrogate's z to a network's probability q.
+class Faithfulness:
+    """How faithfully a surrogate repeats its network on test points; each number with its standard error."""
 
-    Strictly increasing for K, ν > 0, so it changes no ranks; ν = 1 is the logistic function.
+    kendall_tau: Measured
+    """Kendall's τ between the two, of the probability of the true class."""
+    accuracy_difference: Measured
+    """TAD: accuracy of the surrogate - accuracy of the network, in percentage points."""
+    agreement: Measured
+    """Share of points where both predict the same class, in percent."""
+    calibration_difference: Measured
+    """Calibration error of the surrogate - that of the network, in percentage points."""
+    r2: Measured
+    """R² of the invertible map from the surrogate's log-odds to the network's, at points where neither is 0 or 1."""
+    network_accuracy: Measured
+    """In percent."""
+    points: int
+    """Test points."""
+    saturated: int
+    """Of these, points where a probability is 0 or 1 to the last bit."""
+    curve: InvertibleMap | None = None
+    """The map itself; None where there was nothing to fit, or over several networks."""
 
-    Example:
-        >>> curve = InvertibleMap(shift=0.0, scale=2.0, power=1.0)
-        >>> curve.forward([0.0]).tolist(), curve.inverse([0.5]).tolist()
-        ([0.5], [0.0])
-    """
+    @classmethod
+    def over(cls, repeats: "Sequence[Faithfulness]") -> "Faithfulness":
+        """The mean over networks (seeds), with standard errors from their scatter.
 
-    shift: float
-    """A."""
-    scale: float
-    """K."""
-    power: float
-    """ν."""
+        Raises:
+            InputError: there are fewer than two.
+        """
+        if len(repeats) < 2:
+            raise InputError("no scatter to tell", expected="two networks or more", got=len(repeats))
+        numbers: dict[str, Any] = {
+            one.name: Measured.over([getattr(f, one.name).value for f in repeats])
+            for one in fields(cls)
+            if isinstance(getattr(repeats[0], one.name), Measured)
+        }
+        return cls(**numbers, points=repeats[0].points, saturated=sum(f.saturated for f in repeats))
 
-    def forward(self, z: ArrayLike) -> Vector:
-        """The probability q of z."""
-        return np.exp(self._log_forward(z))
+    def table(self) -> Table:
+        """One row a number."""
+        rows = (
+            ("Kendall's τ", self.kendall_tau),
+            ("TAD (percentage points)", self.accuracy_difference),
+            ("agreement (%)", self.agreement),
+            ("calibration difference (percentage points)", self.calibration_difference),
+            ("R² of the invertible map", self.r2),
+            ("accuracy of the network (%)", self.network_accuracy),
+        )
+        note = f"{self.points:,} test points, {self.saturated:,} of them with a probability of 0 or 1 in float64."
+        return Table("How faithful the surrogate is", ("measure", Column("value", ".3f")), rows, note=note)
 
-    def inverse(self, q: ArrayLike) -> Vector:
-        """K (ν ln q - ln(1 - q^ν)) + A, for q strictly between 0 and 1."""
-        log_power = self.power * np.log(np.asarray(q, dtype=np.float64))
-        return self.scale * (log_power - np.log(-np.expm1(log_power))) + self.shift
+    def to_dict(self) -> dict[str, Any]:
+        """Names -> numbers; a measured one as its value and error."""
+        found = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "curve"}
+        return {
+            name: {"value": v.value, "error": v.error} if isinstance(v, Measured) else v
+            for name, v in found.items()
+        }
 
-    def forward_log_odds(self, z: ArrayLike) -> Vector:
-        """ln(q / (1 - q)) of the probability of z, also where q rounds to 1."""
-        log_q, u = self._log_forward(z), self._argument(z)
-        # Far out ln q underflows to 0, and 1 - q = exp(-u)/ν to one rounding error.
-        far = u > 40
-        return log_q - np.where(far, -u - np.log(self.power), np.log(-np.expm1(np.where(far, -1.0, log_q))))
-
-    def r2(self, z: ArrayLike, q: ArrayLike) -> float:
-        """R² = 1 - Σ (l - l̂)² / Σ (l - mean l)², where l is the log-odds of q and l̂ that of forward(z)."""
-        z, q = _paired(z, q)
-        truth = log_odds(q)
-        residual = truth - self.forward_log_odds(z)
-        return float(1 - np.square(residual).sum() / np.square(truth - truth.mean()).sum())
-
-    def _log_forward(self, z: ArrayLike) -> Vector:
-        return -np.logaddexp(0, -self._argument(z)) / self.power
-
-    def _argument(self, z: ArrayLike) -> Vector:
-        return (np.asarray(z, dtype=np.float64) - self.shift) / self.scale
+    def __str__(self) -> str:
+        return str(self.table())
 
 
-def fit_invertible_map(z: ArrayLike, q: ArrayLike) -> InvertibleMap:
-    """The map whose inverse of q is nearest to z in the mean square.
-
-    For a given ν, z = K g(q) + A is a line in g(q) = ν ln q - ln(1 - q^ν) and its A and K have a closed form;
-    ν is sought in `POWERS` alone. (A Nelder-Mead search over A, K and ν, as published, has the same minimum
-    but can stall where ν meets the end of its range.)
+def measure_faithfulness(
+    network: Float[Tensor, "n c"],
+    surrogate: Float[Tensor, "n c"],
+    labels: Int[Tensor, " n"],
+    *,
+    tau: str = "true-class",
+    saturated: str = "rank",
+    ties: str = "drop",
+    bootstrap: int = 100,
+    seed: int = 0,
+) -> Faithfulness:
+    """Compares logits of a surrogate with those of its network, with standard errors from the bootstrap over points.
 
     Args:
-        z: log-odds of the surrogate.
-        q: probabilities of the network, strictly between 0 and 1 (see `interior`).
+        network: logits; their softmax are the probabilities.
+        surrogate: likewise.
+        labels: the true classes.
+        tau: whose probability is ranked: that of the "true-class" of each point; of the class that the network
+            "predicted"; or of "class-1" at all points, which is what the authors' code of one-logit networks does.
+        saturated: "rank" ranks log-odds, in which a probability that rounds to 1 still has its place; "remove" leaves
+            out the points where a probability is 0 or 1 to the last bit, as the authors do.
+        ties: pairs tied in either ranking are left out ("drop") or stay in the denominator (τ-"b", scipy's).
+        bootstrap: how many times the points are drawn anew.
+        seed: of these draws.
 
     Raises:
-        InputError: there are fewer than three points, z or q is constant, or a q is not inside (0, 1).
+        InputError: shapes do not match, or there are fewer than two points.
+        UnknownNameError: an option is not known.
 
     Example:
-        >>> z = np.linspace(-4, 4, 50)
-        >>> truth = InvertibleMap(shift=0.5, scale=1.5, power=0.8)
-        >>> round(fit_invertible_map(z, truth.forward(z)).power, 3)
-        0.8
+        >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 3.0]])
+        >>> found = measure_faithfulness(logits, 2 * logits, torch.tensor([0, 0, 1]))
+        >>> found.kendall_tau.value, found.agreement.value
+        (1.0, 100.0)
     """
-    z, q = _paired(z, q)
-    if not interior(q).all():
+    for name, value, known in (("tau", tau, TAUS), ("saturated", saturated, SATURATED), ("ties", ties, TIES)):
+        if value not in known:
+            raise UnknownNameError(name, str(value), known)
+    if network.shape != surrogate.shape or labels.shape != network.shape[:1] or len(labels) < 2:
         raise InputError(
-            "a probability has no log-odds", expected="0 < q < 1", hint="interior(q) tells which"
+            "nothing to compare",
+            expected="logits (n, c) of both and n labels, n at least 2",
+            got=f"{tuple(network.shape)}, {tuple(surrogate.shape)} and {tuple(labels.shape)}",
         )
-    if len(z) < 3 or np.ptp(z) == 0 or np.ptp(q) == 0:
-        raise InputError("nothing to fit", expected="3 points or more, z and q not constant", got=len(z))
+    points = _Points(network.double(), surrogate.double(), labels, tau)
+    correlate = kendall_tau if ties == "drop" else _tau_b
+    everything = np.arange(len(labels))
+    curve = _curve(points, everything)  # its three numbers are the same for all draws
+    rng = Key(seed).fold("faithfulness").numpy()
+    draws = [rng.integers(len(labels), size=len(labels)) for _ in range(bootstrap)]
 
-    def best_line(power: float) -> InvertibleMap:
-        g = InvertibleMap(0.0, 1.0, power).inverse(q)
-        slope = np.cov(g, z, bias=True)[0, 1] / g.var()
-        scale = max(float(slope), 1e-3 * float(z.std()))  # an increasing map, whatever the data
-        return InvertibleMap(float(z.mean() - scale * g.mean()), scale, float(power))
+    def measured(statistic: "Callable[[_Points, np.ndarray], float]") -> Measured:
+        value = statistic(points, everything)
+        found = np.array([statistic(points, draw) for draw in draws])
+        found = found[np.isfinite(found)]
+        return Measured(value, float(found.std(ddof=1)) if len(found) > 1 else None)
 
-    def error(power: float) -> float:
-        return float(np.square(best_line(power).inverse(q) - z).mean())
+    def rank(p: _Points, at: np.ndarray) -> float:
+        at = at[p.interior[at]] if saturated == "remove" else at
+        return correlate(p.of_network[at], p.of_surrogate[at]) if len(at) > 1 else float("nan")
 
-    grid = np.linspace(*POWERS, 19)
-    near = int(np.argmin([error(power) for power in grid]))
-    around = (grid[max(near - 1, 0)], grid[min(near + 1, len(grid) - 1)])
-    found = optimize.minimize_scalar(error, bounds=around, method="bounded", options={"xatol": 1e-10})
-    return best_line(min((found.x, grid[near]), key=error))  # pyright: ignore[reportAttributeAccessIssue]
+    return Faithfulness(
+        kendall_tau=measured(rank),
+        accuracy_difference=measured(
+            lambda p, at: 100 * float((p.surrogate_right[at] - p.network_right[at]).mean())
+        ),
+        agreement=measured(lambda p, at: 100 * float(p.agrees[at].mean())),
+        calibration_difference=measured(
+            lambda p, at: (
+                100
+                * (
+                    calibration_error(p.surrogate[at], p.labels[at])
+                    - calibration_error(p.network[at], p.labels[at])
+                )
+            )
+        ),
+        r2=measured(lambda p, at: _r2(curve, p, at)),
+        network_accuracy=measured(lambda p, at: 100 * float(p.network_right[at].mean())),
+        points=len(labels),
+        saturated=int((~points.interior).sum()),
+        curve=curve,
+    )
 
 
-def _paired(a: ArrayLike, b: ArrayLike) -> tuple[Vector, Vector]:
-    a, b = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
-    if a.ndim != 1 or a.shape != b.shape or a.size == 0:
-        raise InputError("bad points", expected="two vectors of one length", got=f"{a.shape} and {b.shape}")
-    if np.isnan(a).any() or np.isnan(b).any():
-        raise InputError("bad points", expected="numbers", got="nan")
-    return a, b
+class _Points:
+    """What both say of every point, as arrays."""
+
+    def __init__(self, network: Tensor, surrogate: Tensor, labels: Tensor, tau: str):
+        self.labels = labels.cpu().numpy()
+        chosen = {
+            "true-class": labels.to(network.device),
+            "predicted": network.argmax(1),
+            "class-1": torch.ones_like(labels).to(network.device),
+        }[tau]
+        self.of_network, self.of_surrogate = (_log_odds_of(z, chosen) for z in (network, surrogate))
+        self.network, self.surrogate = (z.softmax(1).cpu().numpy() for z in (network, surrogate))
+        guesses = self.network.argmax(1), self.surrogate.argmax(1)
+        self.network_right, self.surrogate_right = ((guess == self.labels).astype(float) for guess in guesses)
+        self.agrees = (guesses[0] == guesses[1]).astype(float)
+        at = np.arange(len(self.labels)), chosen.cpu().numpy()
+        self.q = self.network[at]
+        self.interior = interior(self.q, self.surrogate[at])
+
+
+def _log_odds_of(logits: Float[Tensor, "n c"], chosen: Int[Tensor, " n"]) -> np.ndarray:
+    """ln p/(1 - p) of one class each, z_c - ln Σ_{d≠c} exp z_d: also where p rounds to 1."""
+    own = torch.nn.functional.one_hot(chosen, logits.shape[1]).bool()
+    others = logits.masked_fill(own, float("-inf")).logsumexp(1)
+    return (logits[own] - others).cpu().numpy()
+
+
+def _curve(p: _Points, at: np.ndarray) -> InvertibleMap | None:
+    at = at[p.interior[at]]
+    z, q = p.of_surrogate[at], p.q[at]
+    return fit_invertible_map(z, q) if len(at) >= 3 and np.ptp(z) > 0 and np.ptp(q) > 0 else None
+
+
+def _r2(curve: InvertibleMap | None, p: _Points, at: np.ndarray) -> float:
+    inside = at[p.interior[at]]
+    # A draw of one point alone has no variance to explain.
+    if curve is None or not np.ptp(p.q[inside]) > 0:
+        return float("nan")
+    return curve.r2(p.of_surrogate[inside], p.q[inside])
+
+
+def _tau_b(a: np.ndarray, b: np.ndarray) -> float:
+    return float(stats.kendalltau(a, b)[0])  # pyright: ignore[reportArgumentType]
 
 
 def _tied(values: NDArray) -> int:

@@ -12,7 +12,7 @@ from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch, batch_size, check_same_structure, describe, take
 from tangentkit.core.buffer_pool import zeros
 from tangentkit.core.errors import InputError, ModelError, TangentkitError
-from tangentkit.core.model.functions import Forward
+from tangentkit.core.model.functions import Forward, ModelFunction
 from tangentkit.core.model.refusals import refusal
 from tangentkit.empirical.activations.heads import HeadProduct, last_product
 from tangentkit.empirical.activations.watching import Activations, inputs_of, outputs_of
@@ -126,6 +126,10 @@ class ConjugateKernel(ActivationKernel):
         head = self._head(self.activations.checked(x))
         return head if isinstance(head, str) else None
 
+    def functions(self) -> tuple[ModelFunction, ...]:
+        """The network at its snapshot."""
+        return (self.activations.function,)
+
     def expects(self) -> tuple[torch.dtype, torch.device] | None:
         """The dtype and device of the model."""
         return self.activations.function.dtype, self.activations.function.device
@@ -236,6 +240,10 @@ class EmbeddingKernel(ActivationKernel):
             for h in a.values():
                 norms[samples] += h.square().sum(1)
         return norms
+
+    def functions(self) -> tuple[ModelFunction, ...]:
+        """The network at its snapshot."""
+        return (self.activations.function,)
 
     def expects(self) -> tuple[torch.dtype, torch.device] | None:
         """The dtype and device of the model."""

@@ -13,6 +13,7 @@ space where H = Ψ Ψᵀ; coefficients of samples have the inner product of Ĥ, 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from jaxtyping import Float
@@ -183,8 +184,13 @@ class FeatureSpace(Space):
         """Those of Ψ."""
         return a[: self.d]
 
+    @cached_property
+    def _products(self) -> Float[Tensor, "k k"]:
+        """Ψ̂ᵀ Ψ̂, of which every inverse is made."""
+        return self.features.T @ self.features
+
     def _shifted(self, s: float) -> Float[Tensor, "k k"]:
-        N = self.features.T @ self.features
+        N = self._products.clone()
         N.diagonal()[: self.d].add_(s)
         return N
 

@@ -102,13 +102,47 @@ class Sketched:
         self, other: "Sketched", more: Sequence[tuple["Sketched", "Sketched"]] = ()
     ) -> tuple[Tensor, Tensor]:
         """The kernel (n, m) with other samples, and the standard error of every entry."""
-        # Of samples of one length: of others the largest alone would decide how far the law holds for all.
-        one, two = self._of_one_length(), other._of_one_length()
-        sums = one._sums(two, [(a._of_one_length(), b._of_one_length()) for a, b in more])
-        scale = one._variance(sums) / sums.law.clamp_min(TINY)
+        scale = self._scale(other, more)
         kernel = self.exact @ other.exact.T + self.sketched @ other.sketched.T
         spread = torch.cat([law for law, *_ in self._rows(other)])
         return kernel, (spread * scale).sqrt().to(kernel.dtype)
+
+    def cosines_with_error(
+        self, other: "Sketched", more: Sequence[tuple["Sketched", "Sketched"]] = ()
+    ) -> tuple[Tensor, Tensor]:
+        """The cosines ρ = k(x, y) / √(k(x, x) k(y, y)) (n, m), and the standard error of each.
+
+        The errors of k(x, y), k(x, x) and k(y, y) have the covariances of `evidence`. With the sketched parts r, a
+        and b of these, relative to √(k(x, x) k(y, y)), k(x, x) and k(y, y), that of the quotient is to first order
+
+            Var ρ = (a b + r² + ρ² (a² + b² + 2 r²) / 2 - 2 ρ r (a + b)) / D,
+
+        which is (1 - ρ²)² / D where all is sketched.
+        """
+        scale = self._scale(other, more)
+        one, two = self._of_unit_length(), other._of_unit_length()
+        a, b = (s.sketched.double().square().sum(1) for s in (one, two))
+        cosines, errors = [], []
+        for rows in _bands(len(a), len(b)):
+            r = one.sketched[rows].double() @ two.sketched.double().T
+            rho = r + one.exact[rows].double() @ two.exact.double().T
+            left = a[rows, None]
+            spread = left * b + r**2 + rho**2 * (left**2 + b**2 + 2 * r**2) / 2 - 2 * rho * r * (left + b)
+            cosines.append(rho)
+            errors.append((spread.clamp_min(0) * scale / one.sketched.shape[1]).sqrt())
+        return torch.cat(cosines).to(self.exact.dtype), torch.cat(errors).to(self.exact.dtype)
+
+    def _scale(self, other: "Sketched", more: Sequence[tuple["Sketched", "Sketched"]]) -> Tensor:
+        """How many times the variance of the law the variance is."""
+        # Of samples of one length: of others the largest alone would decide how far the law holds for all.
+        one, two = self._of_one_length(), other._of_one_length()
+        sums = one._sums(two, [(x._of_one_length(), y._of_one_length()) for x, y in more])
+        return one._variance(sums) / sums.law.clamp_min(TINY)
+
+    def _of_unit_length(self) -> "Sketched":
+        """The samples divided by their norms √k(x, x)."""
+        lengths = (self.exact.square().sum(1) + self.sketched.square().sum(1)).sqrt()[:, None]
+        return replace(self, exact=self.exact / lengths, halves=[half / lengths for half in self.halves])
 
     def _of_one_length(self) -> "Sketched":
         """The samples divided by the norms of their sketched parts; those without one stay."""

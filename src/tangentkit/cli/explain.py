@@ -1,0 +1,112 @@
+"""`tangentkit explain`: why a network decides as it does, as one page."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+
+from tangentkit.cli.console import progress_bars, say
+from tangentkit.cli.gram import build_kernel, build_model
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from tangentkit.core.progress import Progress
+    from tangentkit.data.dataset import Data
+    from tangentkit.surrogate import Attribution
+
+WHAT_TO_LOOK_AT = (
+    "Choose a test image from the list (filter: wrong) and see which training images speak for the class that the "
+    "network says, and which against it. Switch the target to the true class to see what it would have taken; the "
+    "tab of flags lists training images whose labels or places are in doubt."
+)
+
+
+def explain(
+    *,
+    data: str = "fashion-mini",
+    model: str = "lenet",
+    weights: Path | None = None,
+    epochs: int = 20,
+    train: int = 800,
+    test: int = 200,
+    kernel: Literal["tangent", "sketched", "conjugate", "embedding"] = "tangent",
+    dim: int = 4096,
+    ridge: float = 1e-4,
+    width: int = 512,
+    seed: int = 0,
+    out: Path = Path("why.html"),
+    as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
+) -> None:
+    """Write a page on which one asks why a network says what it says, and of which training data that comes.
+
+    Without weights the network is trained first, for a few epochs.
+
+    Args:
+        data: a data set of images, see `tangentkit data list`.
+        model: a network of tangentkit.models such as lenet, or PACKAGE.MODULE:FUNCTION, one of yours.
+        weights: a file of tensors (torch.save of a state dict); loaded without running code.
+        epochs: of the training, where there are no weights.
+        train: training images of the network and of its surrogate.
+        test: test images on the page.
+        kernel: of the surrogate: tangent, sketched (tangent, by random features), conjugate or embedding.
+        dim: features of a sketched kernel.
+        ridge: of the kernel GLM.
+        width: of the hidden layers of mlp.
+        seed: of the images, the weights, the training and a sketch.
+        out: the page.
+        as_json: print one JSON object.
+    """
+    from tangentkit import data as data_sets
+    from tangentkit.machines import KernelGLM
+    from tangentkit.surrogate import Surrogate
+
+    known, asked = (
+        data_sets.load(data, split, limit=n, seed=seed) for split, n in (("train", train), ("test", test))
+    )
+    network = build_model(model, known, width=width, seed=seed, weights=weights, dtype="float32")
+    with progress_bars() as progress:
+        if weights is None:
+            _train(network, known, epochs, seed, progress)
+        found: dict[str, tuple[Surrogate, Attribution]] = {}
+        for kind in dict.fromkeys((kernel, "conjugate")):
+            k = build_kernel(kind, network, outputs="trace", dim=dim, seed=seed, memory=None).normalized()
+            surrogate = Surrogate(network, k, machine=KernelGLM(ridge=ridge))
+            surrogate.fit(known.inputs, known.targets, progress=progress)
+            found[kind] = surrogate, surrogate.attribute(asked.inputs)
+    surrogate, attribution = found[kernel]
+    faithful = surrogate.faithfulness(asked.inputs, asked.targets)
+    page = attribution.report(
+        out,
+        labels=asked.targets,
+        classes=known.classes,
+        name=kernel,
+        others={name: a for name, (_, a) in found.items() if name != kernel},
+        title=f"Why does {model} say that? {known.name}",
+        notes=[
+            f"{model} on {known.name}: {len(known):,} training images, {len(asked):,} test images.",
+            str(faithful),
+        ],
+    )
+    _print(page, faithful.to_dict(), str(faithful), as_json=as_json)
+
+
+def _train(network: "nn.Module", known: "Data", epochs: int, seed: int, progress: "Progress") -> None:
+    from tangentkit.core.seeds import Key
+    from tangentkit.linearized import Training
+    from tangentkit.linearized import train as train_network
+
+    settings = Training(epochs, 2e-3, optimizer="adam", batch=32, loss="cross-entropy")
+    key = Key(seed).fold("explain")
+    train_network(
+        network, known.inputs, known.targets, settings, key=key, progress=progress, stage="training"
+    )
+
+
+def _print(page: Path, numbers: dict[str, Any], table: str, *, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps({"page": str(page), "faithfulness": numbers}))
+        return
+    say(WHAT_TO_LOOK_AT)
+    print(f"{table}\n\npage: {page.absolute()}")

@@ -1,0 +1,153 @@
+"""From an attribution to the page: what people see of the samples, and what each kernel says of them."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from tangentkit.compute.sources import SampleSource
+from tangentkit.core.errors import InputError
+from tangentkit.core.memory import memory_budget
+from tangentkit.linalg.operators.operator import Operator
+from tangentkit.surrogate.attribution import Attribution
+from tangentkit.surrogate.cross_matrix import OfOperator
+from tangentkit.surrogate.page import Explanation, KernelView, Samples
+
+NUMBERS = 8
+"""Numbers of a sample that is neither picture nor text, as far as they are shown."""
+SCALED = "Pictures are scaled to the range of the data: black is the least value, white the largest."
+
+
+def explanation(
+    attribution: Attribution,
+    *,
+    labels: Any = None,
+    classes: Sequence[str] | None = None,
+    test: Any = None,
+    train: Any = None,
+    name: str = "kernel",
+    others: Mapping[str, Attribution] | None = None,
+    flags: Sequence[Any] = (),
+    title: str = "Why did it say that?",
+    notes: Sequence[str] = (),
+) -> Explanation:
+    """Everything that the page of an attribution shows.
+
+    Args:
+        attribution: of test samples.
+        labels: their true classes, where they are known.
+        classes: names of the classes; by default their numbers.
+        test: how the test samples look: pictures (n, h, w), (n, h, w, 3) or (n, c, h, w) from 0 to 1, paths of
+            picture files, or texts. By default inputs of the shape of pictures are shown as such, others as numbers.
+        train: the training samples, likewise.
+        name: of the kernel.
+        others: attributions of the same samples by other kernels.
+        flags: what an audit says of the training samples.
+        title: of the page.
+        notes: sentences about the data and the network.
+
+    Raises:
+        InputError: what is given does not go together.
+    """
+    k = attribution.network.shape[1]
+    if len(attribution.offset) not in (k, 1) or (len(attribution.offset) == 1 and k != 2):
+        raise InputError(
+            "the page shows scores of every class",
+            expected=f"{k} outputs",
+            got=len(attribution.offset),
+            hint="surrogate.attribute(x)",
+        )
+    (shown_test, shown_train), told = _shown(attribution, test, train)
+    network = attribution.network
+    one_logit = len(attribution.offset) == 1
+    views = {name: attribution, **(others or {})}
+    return Explanation(
+        test=Samples(labels, **shown_test),
+        train=Samples(attribution.labels, **shown_train),
+        classes=tuple(map(str, range(k))) if classes is None else tuple(map(str, classes)),
+        network=network[:, 1:] - network[:, :1] if one_logit else network,
+        kernels=tuple(_view(label, one) for label, one in views.items()),
+        flags=flags,
+        title=title,
+        notes=[*notes, *told],
+    )
+
+
+def _view(name: str, attribution: Attribution) -> KernelView:
+    return KernelView(
+        name, _matrix(attribution), attribution.weights, attribution.offset, gram=attribution.gram
+    )
+
+
+def _matrix(attribution: Attribution) -> Operator | Float[Tensor, "n m"]:
+    cross = attribution.cross
+    if isinstance(cross, OfOperator):
+        return cross.operator
+    n, m = cross.shape
+    memory_budget().check(
+        4 * n * m,
+        "the kernel between samples and training samples is",
+        of=f"{n:,} x {m:,} samples",
+        hint="fewer test samples, or attribute(x, cross=tk.gram(kernel, x, train, store=...))",
+    )
+    return cross.dense()
+
+
+def _shown(attribution: Attribution, test: Any, train: Any) -> tuple[tuple[dict, dict], list[str]]:
+    """What is shown of the test and of the training samples, and what must be said of it."""
+    n, m = attribution.cross.shape
+    given = [test, train]
+    sources = attribution.samples or (None, None)
+    looks = [
+        None if one is not None or s is None else _pictures(s) for one, s in zip(given, sources, strict=True)
+    ]
+    scaled = _in_range([look for look in looks if look is not None])
+    found, told = [], [SCALED] * bool(scaled)
+    for one, look, source, count in zip(given, looks, sources, (n, m), strict=True):
+        if one is not None:
+            texts = isinstance(one, (list, tuple)) and all(isinstance(item, str) for item in one)
+            found.append({"texts": one} if texts and not _are_paths(one) else {"pictures": one})
+        elif look is not None:
+            found.append({"pictures": scaled.pop(0) if scaled else look})
+        else:
+            found.append(
+                {"texts": [f"sample {i}" for i in range(count)] if source is None else _numbers(source)}
+            )
+    return (found[0], found[1]), told
+
+
+def _pictures(source: SampleSource) -> Tensor | None:
+    """The samples themselves, where they have the shape of pictures."""
+    batch = source.read(slice(0, len(source)))
+    is_pictures = isinstance(batch, Tensor) and batch.ndim == 4 and batch.shape[1] in (1, 3)
+    return batch.detach().cpu() if is_pictures else None
+
+
+def _in_range(pictures: list[Tensor]) -> list[Tensor]:
+    """The same pictures from 0 to 1; none where they are so already."""
+    floats = [p.float() for p in pictures if p.dtype != torch.uint8]
+    if not floats or len(floats) < len(pictures):
+        return []
+    low, high = (torch.stack([getattr(p, end)() for p in floats]) for end in ("amin", "amax"))
+    least, largest = float(low.min()), float(high.max())
+    if least >= 0 and largest <= 1:
+        return []
+    return [(p - least) / max(largest - least, 1e-12) for p in floats]
+
+
+def _are_paths(texts: Sequence[str]) -> bool:
+    return bool(texts) and all(
+        text.lower().endswith((".png", ".jpg", ".jpeg", ".webp", ".bmp")) for text in texts
+    )
+
+
+def _numbers(source: SampleSource) -> list[str]:
+    """Samples that are neither pictures nor texts, by their first numbers."""
+    batch = source.read(slice(0, len(source)))
+    if not isinstance(batch, Tensor):
+        return [f"sample {i}" for i in range(len(source))]
+    rows = batch.detach().flatten(1).cpu()
+    more = " …" if rows.shape[1] > NUMBERS else ""
+    return [" ".join(f"{number:.4g}" for number in row[:NUMBERS].tolist()) + more for row in rows]

@@ -1,0 +1,117 @@
+"""What a network says of samples: logits of classes, and whether a kernel is its own."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from tangentkit.compute.kernel import Kernel
+from tangentkit.compute.sources import SampleSource
+from tangentkit.core.errors import InputError
+from tangentkit.core.model.functions import Forward, ModelFunction, snapshot
+from tangentkit.core.progress import Progress, counted_off
+from tangentkit.linalg.operators.matrices import as_tensor
+from tangentkit.linalg.operators.spans import spans
+from tangentkit.sketch.loss import LossOfModel
+
+AT_ONCE = 256
+"""Samples of one pass."""
+
+
+def network_of(model: nn.Module, kernel: Kernel, forward: Forward | None) -> ModelFunction:
+    """The network at its snapshot, called as its kernel calls it.
+
+    Raises:
+        InputError: the kernel is of another network, or of other values of the weights.
+    """
+    functions = kernel.functions()
+    if forward is None and functions:
+        own = functions[0].forward
+        forward = own.forward if isinstance(own, LossOfModel) else own
+    network = snapshot(model, forward=forward)
+    for function in functions:
+        _check_same(network, function)
+    return network
+
+
+def network_logits(
+    network: ModelFunction, x: SampleSource, progress: bool | Progress = False
+) -> Float[Tensor, "n c"]:
+    """Logits of all classes, in float64; one output z, of two classes, is (0, z).
+
+    Example:
+        >>> from tangentkit.compute.sources import as_source
+        >>> model = nn.Linear(3, 1)
+        >>> network_logits(snapshot(model), as_source(torch.zeros(2, 3))).shape
+        torch.Size([2, 2])
+    """
+    parts, pieces = [], list(spans(len(x), AT_ONCE))
+    with torch.no_grad(), counted_off(progress, "network", len(pieces)) as advance:
+        for span in pieces:
+            parts.append(network(network.params, x.read(span)).double())
+            advance()
+    logits = torch.cat(parts)
+    return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
+
+
+def class_labels(y: Any, classes: int, n: int, *, every: bool = False) -> Int[Tensor, " n"]:
+    """Labels as the network's outputs are numbered, 0 to classes - 1.
+
+    Args:
+        y: n labels.
+        classes: how many outputs the network has; 2 for a single logit.
+        n: how many samples there are.
+        every: whether each class must occur.
+
+    Raises:
+        InputError: they are of another number, no integers, or of classes that the network does not have.
+    """
+    y = as_tensor(y, "labels") if isinstance(y, Tensor) else torch.from_numpy(np.asarray(y).copy())
+    y = y.detach().cpu()
+    if y.shape != (n,):
+        hint = "y.argmax(1), if these are one-hot rows" if y.ndim == 2 and len(y) == n else None
+        raise InputError(
+            "labels do not match the samples", expected=f"{n} labels", got=tuple(y.shape), hint=hint
+        )
+    whole = y.long()
+    if y.is_complex() or not torch.equal(whole.double(), y.double()):
+        raise InputError("bad labels", expected="integers: numbers of the network's outputs", got=y.dtype)
+    strange = whole[(whole < 0) | (whole >= classes)].unique().tolist()
+    if strange:
+        raise InputError(
+            "labels of classes that the network does not have",
+            expected=f"0 to {classes - 1}, the numbers of its outputs",
+            got=f"{strange[:5]}",
+        )
+    missing = sorted(set(range(classes)) - set(whole.tolist())) if every else []
+    if missing:
+        raise InputError(
+            "classes without a training sample",
+            expected=f"samples of all {classes} classes that the network tells apart",
+            got=f"none of class {', '.join(map(str, missing[:5]))}",
+            hint="forward=lambda model, batch: model(batch)[:, classes] leaves outputs out",
+        )
+    return whole
+
+
+def _check_same(network: ModelFunction, other: ModelFunction) -> None:
+    own, theirs = (f.as_held(f.params) | f.frozen | f.buffers for f in (network, other))
+    if own.keys() != theirs.keys():
+        strange = sorted(own.keys() ^ theirs.keys())
+        got = f"one with other parameters: {strange[0]} and {len(strange) - 1} more" if strange else ""
+        raise _of_another(got)
+    for name, value in own.items():
+        same = value.shape == theirs[name].shape and torch.equal(value, theirs[name].to(value))
+        if not same:
+            raise _of_another(f"one whose {name} differs")
+
+
+def _of_another(got: str) -> InputError:
+    return InputError(
+        "the kernel is of another network than the surrogate",
+        expected="a kernel of this model, as it is now",
+        got=got,
+        hint="a kernel is a snapshot: make it after the training, such as tk.TangentKernel(model)",
+    )

@@ -1,0 +1,75 @@
+"""What the page of an attribution shows is what the attribution says."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import tangentkit as tk
+from tangentkit.core import InputError
+from tangentkit.surrogate import trak
+from tangentkit.surrogate.explanation import SCALED, explanation
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 12), nn.Tanh(), nn.Linear(12, 3))
+    x, z, y = torch.randn(30, 1, 6, 6), torch.randn(5, 1, 6, 6), torch.arange(30) % 3
+    surrogate = tk.Surrogate(model, tk.TangentKernel(model).normalized()).fit(x, y)
+    return surrogate, x, y, z
+
+
+def test_the_logits_of_the_page_are_those_of_surrogate_and_network(fitted):
+    surrogate, x, _, z = fitted
+    a = surrogate.attribute(z)
+    page = explanation(a, labels=[0, 1, 2, 0, 1], classes=["cat", "dog", "cow"])
+    np.testing.assert_allclose(page.kernels[0].logits, a.logits, rtol=1e-6)
+    np.testing.assert_allclose(page.logits, a.network)
+    assert page.kernels[0].gram.shape == (30, 30)
+    assert SCALED in page.notes
+    pictures = page.train.pictures
+    assert pictures.shape == x.shape
+    assert float(pictures.min()) >= 0
+    assert float(pictures.max()) <= 1
+
+
+def test_pictures_within_the_range_stay_as_they_are(fitted):
+    surrogate, x, _, z = fitted
+    page = explanation(surrogate.attribute(z), test=z.sigmoid(), train=x.sigmoid())
+    assert torch.equal(page.test.pictures, z.sigmoid())
+    assert page.notes == []
+
+
+def test_the_page_is_written_with_other_kernels_and_texts(fitted, tmp_path):
+    surrogate, *_, z = fitted
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    table, labels = torch.randn(20, 4), torch.arange(20) % 2
+    kernels = {"trNTK": tk.TangentKernel(model).normalized(), "CK": tk.ConjugateKernel(model)}
+    found = {
+        name: tk.Surrogate(model, k).fit(table, labels).attribute(table[:3]) for name, k in kernels.items()
+    }
+    path = found["trNTK"].report(
+        tmp_path / "why.html", name="trNTK", others={"CK": found["CK"]}, test=["<b>a</b>", "b", "c"]
+    )
+    text = path.read_text()
+    assert "Why did it say that?" in text
+    assert "<b>a</b>" not in text
+    surrogate.attribute(z).report(tmp_path / "pictures.html")
+
+
+def test_one_logit_of_two_classes_is_shown_as_one(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+    x, y = torch.randn(20, 4), torch.arange(20) % 2
+    surrogate = tk.Surrogate(model, tk.TangentKernel(model), machine=tk.KernelGLM(solver="sgd")).fit(x, y)
+    page = explanation(surrogate.attribute(x[:3]), classes=["no", "yes"])
+    assert page.outputs == ("yes against no",)
+    np.testing.assert_allclose(page.logits, model(x[:3]).detach().double(), rtol=1e-6)
+    surrogate.attribute(x[:3]).report(tmp_path / "why.html")
+
+
+def test_scores_that_are_not_of_classes_are_refused(fitted):
+    surrogate, _, _, z = fitted
+    with pytest.raises(InputError, match="every class"):
+        explanation(trak(surrogate, z))
