@@ -107,7 +107,7 @@ function fillAbout(explanation) {
       make("dt", {}, "Training samples"), make("dd", {}, count(explanation.train.count)),
       make("dt", {}, "Classes"), make("dd", {}, explanation.classes.join(", ")),
       make("dt", {}, "Kernels"), make("dd", {}, kernels)),
-    explanation.notes.map((note) => make("p", { class: "note" }, note))));
+    explanation.notes.map((note) => make(note.includes("\n") ? "pre" : "p", { class: "note" }, note))));
 }
 
 const CHECKS = ["wrong", "differ", "low", "starred"];
