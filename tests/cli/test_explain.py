@@ -4,7 +4,7 @@ import json
 
 from tangentkit.surrogate.page import open_folder
 
-SMALL = ("explain", "--train", "40", "--test", "10", "--epochs", "1", "--json")
+SMALL = ("explain", "--train", "40", "--test", "10", "--epochs", "1", "--kernel", "conjugate", "--json")
 
 
 def test_a_page_and_a_folder_are_written(tangentkit):
