@@ -55,8 +55,8 @@ def explain(
         ridge: of the kernel GLM.
         width: of the hidden layers of mlp.
         seed: of the images, the weights, the training and a sketch.
-        out: the page: a file NAME.html that can be sent to anybody, or a folder for `tangentkit serve`, whose page shows
-            every kernel whole.
+        out: the page: a file NAME.html that can be sent to anybody, or a folder for `tangentkit serve`, whose page
+            shows every kernel whole.
         as_json: print one JSON object.
     """
     from tangentkit import data as data_sets

@@ -10,8 +10,9 @@ from selenium.common.exceptions import JavascriptException
 from selenium.webdriver import ActionChains, Keys
 from sklearn.metrics import confusion_matrix
 
-from surrogate.page.sample_explanation import CLASSES, FORMULA, HOSTILE, M, N
+from surrogate.page.sample_explanation import CLASSES, FORMULA, HOSTILE, M, N, many_explanation
 from tangentkit.surrogate.page.rounded import rounded
+from tangentkit.surrogate.page.strongest import kept_outputs
 
 pytestmark = pytest.mark.browser
 
@@ -509,3 +510,17 @@ def test_texts_with_one_output_and_no_truth(page):
         shown.click(f"#tab-{tab}")
         assert shown.script("document.getElementById('panel-' + arguments[0]).checkVisibility()", tab)
     assert "no map" in shown.texts("#panel-map")[0]
+
+
+def test_of_many_classes_the_largest_are_shown_and_it_is_said(page):
+    given = many_explanation()
+    shown = page("many", fragment="#sample=5")
+    assert len(shown.table(".bars")) == len(shown.table(".boxes")) == len(shown.table(".logits")) == 12
+    assert "12 outputs and 12 training classes of the largest means" in shown.texts(".bars")[0]
+    kept = set(kept_outputs(given.kernels[1], given)[5].tolist())
+    shown.choose("#kernel", 1)
+    shown.choose("#output", min(set(range(20)) - kept))
+    shown.until("document.querySelector('.side')?.textContent.includes('this is none of them')")
+    assert len(shown.table(".bars")) == 12
+    shown.choose("#output", min(kept))
+    shown.until("document.querySelectorAll('.side .voice').length === 20")

@@ -29,18 +29,21 @@ async function wholeAccount(explanation, kernel, row, c) {
   };
 }
 
-/** Of a kernel that is not there whole: what was kept of it. */
+/** Of a kernel that is not there whole: what was kept of it, of a few outputs at each sample. */
 async function shortAccount(explanation, kernel, i, c) {
-  const [means, indices, scores] = await Promise.all([
-    explanation.piece(`means-${kernel}`), explanation.piece(`indices-${kernel}`, Uint32Array), explanation.piece(`scores-${kernel}`),
+  const [outputs, means, indices, scores] = await Promise.all([
+    explanation.piece(`outputs-${kernel}`, Uint32Array), explanation.piece(`means-${kernel}`),
+    explanation.piece(`indices-${kernel}`, Uint32Array), explanation.piece(`scores-${kernel}`),
   ]);
-  const n = explanation.test.count, outputs = explanation.numOutputs, classes = explanation.classes.length;
-  const k = indices.length / (n * outputs * 2);
+  const kept = outputs.length / explanation.test.count, classes = explanation.classes.length;
+  const k = indices.length / (outputs.length * 2);
+  const slots = new Map(Array.from(outputs.subarray(i * kept, (i + 1) * kept), (output, s) => [output, i * kept + s]));
   return {
-    means: explanation.outputs.map((_, o) => means.subarray((i * outputs + o) * classes, (i * outputs + o + 1) * classes)),
+    means: explanation.outputs.map((_, o) => (slots.has(o) ? means.subarray(slots.get(o) * classes, (slots.get(o) + 1) * classes) : null)),
     boxes: null, sums: null, bounds: null, bound: 0, share: null,
     strongest(side, wanted) {
-      const start = ((i * outputs + c) * 2 + (side === "for" ? 0 : 1)) * k;
+      if (!slots.has(c)) return [];
+      const start = (slots.get(c) * 2 + (side === "for" ? 0 : 1)) * k;
       return Array.from({ length: Math.min(k, wanted) }, (_, s) => ({ j: indices[start + s], score: scores[start + s], bound: 0 }))
         .filter(({ score }) => (side === "for" ? score > 0 : score < 0));
     },
