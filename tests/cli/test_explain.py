@@ -1,42 +1,34 @@
-"""`tangentkit explain` writes one page, or says why not."""
+"""`tangentkit explain`: a page, or a folder to be served, or the reason why not."""
 
 import json
 
-import pytest
+from tangentkit.surrogate.page import open_folder
 
-from tangentkit.cli.app import main
-
-SMALL = ["--train", "60", "--test", "12", "--epochs", "1"]
+SMALL = ("explain", "--train", "40", "--test", "10", "--epochs", "1", "--kernel", "conjugate")
 
 
-def run(*arguments):
-    with pytest.raises(SystemExit) as ended:
-        main(["explain", *arguments])
-    return ended.value.code
+def test_a_page_and_a_folder_are_written(tangentkit):
+    done = tangentkit(*SMALL, "--json", "--out", "why.html")
+    assert done.code == 0, done.err
+    written = json.loads(done.out)
+    assert written["page"] == "why.html"
+    assert written["faithfulness"]["points"] == 10
+    with open("why.html", encoding="utf-8") as page:
+        assert page.readline() == "<!doctype html>\n"
+    assert json.loads(tangentkit(*SMALL, "--json", "--out", "why").out)["page"] == "why"
+    assert open_folder("why").shape == (10, 40)
 
 
-def test_a_page_of_the_embedded_data_and_its_numbers(tmp_path, capsys):
+def test_the_console_says_what_to_look_at_and_where(tangentkit, tmp_path):
     page = tmp_path / "why.html"
-    assert run("--out", str(page), *SMALL, "--json") == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["page"] == str(page)
-    assert told["faithfulness"]["points"] == 12
-    text = page.read_text()
-    assert "fashion-mini" in text
-    assert "http-equiv" in text
+    done = tangentkit(*SMALL, "--out", str(page))
+    assert f"page: {page}" in done.out
+    assert "Choose a test image" in done.err
 
 
-def test_the_console_says_what_to_look_at_and_where(tmp_path, capsys):
-    page = tmp_path / "why.html"
-    assert run("--out", str(page), *SMALL, "--kernel", "conjugate") == 0
-    printed = capsys.readouterr()
-    assert f"page: {page}" in printed.out
-    assert "Choose a test image" in printed.err
-
-
-def test_what_cannot_be_is_an_error_and_writes_nothing(tmp_path, capsys):
-    page = tmp_path / "why.html"
-    assert run("--out", str(page), "--data", "nothing-like-it") == 2
-    assert run("--out", str(page), "--model", "lenet99", *SMALL) == 2
-    assert "lenet" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
+def test_what_cannot_be_is_an_error_and_writes_nothing(tangentkit, tmp_path):
+    page = tmp_path / "out" / "why.html"
+    assert tangentkit("explain", "--out", str(page), "--data", "nothing-like-it").code == 2
+    done = tangentkit(*SMALL, "--out", str(page), "--model", "lenet99")
+    assert (done.code, "lenet" in done.err) == (2, True)
+    assert not page.parent.exists()

@@ -21,6 +21,7 @@ PAGES = [
     ROOT / "docs" / "how-to" / "scikit-learn.md",
     ROOT / "docs" / "how-to" / "hugging-face.md",
     ROOT / "docs" / "how-to" / "track-a-training.md",
+    ROOT / "docs" / "how-to" / "why-did-it-say-that.md",
 ]
 
 

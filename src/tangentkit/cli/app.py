@@ -16,6 +16,7 @@ from tangentkit import __version__
 from tangentkit.cli.console import exit_code, print_rows, progress_bars, say
 from tangentkit.cli.explain import explain
 from tangentkit.cli.gram import gram
+from tangentkit.cli.serve import serve
 
 if TYPE_CHECKING:
     from tangentkit.studies.write_up import Run
@@ -32,6 +33,7 @@ data = App(name="data", help="Data sets: list them, get them.")
 app.command(data)
 app.command(gram)
 app.command(explain)
+app.command(serve)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

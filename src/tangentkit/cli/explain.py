@@ -55,12 +55,15 @@ def explain(
         ridge: of the kernel GLM.
         width: of the hidden layers of mlp.
         seed: of the images, the weights, the training and a sketch.
-        out: the page.
+        out: the page: a file NAME.html that can be sent to anybody, or a folder for `tangentkit serve`, whose page
+            shows every kernel whole.
         as_json: print one JSON object.
     """
     from tangentkit import data as data_sets
     from tangentkit.machines import KernelGLM
     from tangentkit.surrogate import Surrogate
+    from tangentkit.surrogate.explanation import explanation
+    from tangentkit.surrogate.page import write_folder, write_page
 
     known, asked = (
         data_sets.load(data, split, limit=n, seed=seed) for split, n in (("train", train), ("test", test))
@@ -77,8 +80,8 @@ def explain(
             found[kind] = surrogate, surrogate.attribute(asked.inputs)
     surrogate, attribution = found[kernel]
     faithful = surrogate.faithfulness(asked.inputs, asked.targets)
-    page = attribution.report(
-        out,
+    shown = explanation(
+        attribution,
         labels=asked.targets,
         classes=known.classes,
         name=kernel,
@@ -89,6 +92,7 @@ def explain(
             str(faithful),
         ],
     )
+    page = (write_page if out.suffix == ".html" else write_folder)(shown, out)
     _print(page, faithful.to_dict(), str(faithful), as_json=as_json)
 
 
@@ -109,4 +113,5 @@ def _print(page: Path, numbers: dict[str, Any], table: str, *, as_json: bool) ->
         print(json.dumps({"page": str(page), "faithfulness": numbers}))
         return
     say(WHAT_TO_LOOK_AT)
-    print(f"{table}\n\npage: {page.absolute()}")
+    shown = f"page: {page.absolute()}" if page.is_file() else f"tangentkit serve {page}"
+    print(f"{table}\n\n{shown}")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from browsing import chromium, set_screen
-from surrogate.page.sample_explanation import picture_explanation, text_explanation
+from surrogate.page.sample_explanation import many_explanation, picture_explanation, text_explanation
 from tangentkit.surrogate.page import Explanation, write_page
 
 PATIENCE = 20.0
@@ -37,6 +37,7 @@ def pages(tmp_path_factory, explanation) -> dict[str, Path]:
     return {
         "pictures": write_page(explanation, folder / "pictures.html"),
         "texts": write_page(text_explanation(), folder / "texts.html"),
+        "many": write_page(many_explanation(), folder / "many.html"),
     }
 
 
@@ -118,3 +119,4 @@ def page(browser, pages) -> Callable[..., Shown]:
 
     yield opened
     assert browser.get_log("browser") == []
+    browser.execute_script("localStorage.clear()")  # stars that were kept

@@ -63,3 +63,16 @@ def text_explanation() -> Explanation:
         network=view.logits / 10,
         kernels=(view,),
     )
+
+
+def many_explanation() -> Explanation:
+    """Twenty classes and two kernels, names of numbers only."""
+    kernels = tuple(kernel_view(name, seed, outputs=20) for name, seed in (("tangent", 0), ("last layer", 1)))
+    rng = np.random.default_rng(9)
+    return Explanation(
+        test=Samples(rng.integers(0, 20, N)),
+        train=Samples(rng.integers(0, 20, M)),
+        classes=tuple(f"class {c}" for c in range(20)),
+        network=kernels[0].logits / 30,
+        kernels=kernels,
+    )

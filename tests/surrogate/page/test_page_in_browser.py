@@ -6,11 +6,13 @@ import time
 import numpy as np
 import pytest
 from matplotlib.cbook import boxplot_stats
+from selenium.common.exceptions import JavascriptException
 from selenium.webdriver import ActionChains, Keys
 from sklearn.metrics import confusion_matrix
 
-from surrogate.page.sample_explanation import CLASSES, FORMULA, HOSTILE, M, N
+from surrogate.page.sample_explanation import CLASSES, FORMULA, HOSTILE, M, N, many_explanation
 from tangentkit.surrogate.page.rounded import rounded
+from tangentkit.surrogate.page.strongest import kept_outputs
 
 pytestmark = pytest.mark.browser
 
@@ -157,7 +159,7 @@ def test_logits_are_exact_and_scores_sum_to_them_within_the_bound(page, explanat
     bound = rounded(block for _, block in view.rows()).bound[5] * np.abs(view.coefficients).sum(axis=0)
     assert np.allclose(numbers[:, 6], bound, rtol=0.06)
     assert (np.abs(numbers[:, 5]) <= bound).all()
-    assert np.allclose(numbers[:, 4] - numbers[:, 5], numbers[:, 2], atol=0.02)
+    assert np.allclose(numbers[:, 4] - numbers[:, 5], numbers[:, 2], rtol=1e-3, atol=0.01)
 
 
 def test_bars_are_mean_scores_of_training_classes_for_every_output(page, explanation):
@@ -226,23 +228,22 @@ def test_pictures_are_those_of_their_samples(page, explanation):
     assert distances.argmin() == 5
 
 
-@pytest.mark.parametrize("choice", ["surrogate", "network", "truth", "3"])
-def test_the_target_class_can_be_chosen(page, explanation, choice):
+def test_the_target_class_can_be_chosen(page, explanation):
     shown = page()
     i = int(np.flatnonzero(explanation.logits.argmax(axis=1) != explanation.test_labels)[0])
     shown.click(f".row[data-sample='{i}']")
-    shown.choose("#output", choice)
-    chosen = {
-        "surrogate": explanation.kernels[0].logits[i].argmax(),
+    shown.sample(i)
+    outputs = {
         "network": explanation.logits[i].argmax(),
         "truth": explanation.test_labels[i],
         "3": 3,
-    }[choice]
-    shown.sample(i)
-    shown.until(
-        "document.querySelector('.voices-card h2').textContent.endsWith(arguments[0])", CLASSES[chosen]
-    )
-    assert shown.texts(".logits tr.chosen th") == [CLASSES[chosen]]
+        "surrogate": explanation.kernels[0].logits[i].argmax(),
+    }
+    for choice, output in outputs.items():
+        shown.choose("#output", choice)
+        name = CLASSES[output]
+        shown.until("document.querySelector('.voices-card h2').textContent.endsWith(arguments[0])", name)
+        assert shown.texts(".logits tr.chosen th") == [name]
 
 
 def test_a_click_on_a_group_of_bars_chooses_its_output(page):
@@ -330,15 +331,15 @@ def test_the_map_chooses_by_click_and_selects_by_drag(page, explanation):
 
     at(places[alone]).click().perform()
     assert shown.script("Number(document.querySelector('.row[aria-selected=true]').dataset.sample)") == alone
-    middle = np.array([width / 2, height / 2])
-    low, high = middle - [150, 120], middle + [150, 120]
+    middle, half = np.array([width / 2, height / 2]), np.array([150, 120])
+    low, high = middle - half, middle + half
     at(low).click_and_hold().move_by_offset(100, 100).move_by_offset(200, 140).release().perform()
     inside = np.flatnonzero(((places > low) & (places < high)).all(axis=1))
     assert 0 < len(inside) < N
     assert shown.listed() == inside.tolist()
     assert "region=" in shown.browser.current_url
     shown.click("#region-off")
-    assert len(shown.listed()) == N
+    assert shown.texts("#found") == [f"{N} samples"]
     before = shown.script("document.querySelector('.row[aria-selected=true]').dataset.sample")
     shown.browser.execute_script("document.getElementById('map').focus()")
     shown.keys(Keys.LEFT)
@@ -393,7 +394,6 @@ def test_stars_are_saved_as_csv_without_formulas(page, tmp_path):
     assert rows[0]["network"] in CLASSES
     shown.open("#sample=2")  # kept by the browser until they are taken away
     assert shown.texts("#star-count") == ["2"]
-    shown.browser.execute_script("localStorage.clear()")
 
 
 def test_a_link_restores_the_view(page):
@@ -429,8 +429,7 @@ def test_what_a_link_says_that_cannot_be_is_left_out(page):
 # --- for everybody ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [320, 390, 1280])
+@pytest.mark.parametrize(("width", "scheme"), [(320, "dark"), (390, "light"), (1280, "dark")])
 def test_every_tab_fits_the_screen(page, width, scheme):
     shown = page(fragment="#pin=3", width=width, height=844, scheme=scheme)
     tabs = ["sample", "confusion", "map", "flags", "about", *(["list"] if width < 500 else [])]
@@ -456,15 +455,16 @@ def test_light_and_dark_follow_the_system_until_one_is_chosen(page):
     assert shown.script("document.documentElement.dataset.theme") == "auto"
 
 
-@pytest.mark.parametrize("tab", ["sample", "confusion", "map", "flags"])
-def test_everything_that_acts_or_shows_has_a_name_for_screen_readers(page, tab):
-    shown = page(fragment=f"#tab={tab}&low=true")
-    nodes = shown.browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+def test_everything_that_acts_or_shows_has_a_name_for_screen_readers(page):
+    shown = page(fragment="#low=true")
     named = {"button", "combobox", "checkbox", "searchbox", "textbox", "slider", "tab", "tablist", "listbox"}
     named |= {"option", "image", "img", "meter", "application", "dialog", "tabpanel"}
-    seen = [node for node in nodes if not node["ignored"] and node.get("role", {}).get("value") in named]
-    assert len(seen) > 20
-    assert [node["role"]["value"] for node in seen if not node.get("name", {}).get("value")] == []
+    for tab in ("sample", "confusion", "map", "flags"):
+        shown.click(f"#tab-{tab}")
+        nodes = shown.browser.execute_cdp_cmd("Accessibility.getFullAXTree", {})["nodes"]
+        seen = [node for node in nodes if not node["ignored"] and node.get("role", {}).get("value") in named]
+        assert len(seen) > 20
+        assert [node["role"]["value"] for node in seen if not node.get("name", {}).get("value")] == []
 
 
 def test_text_is_shown_as_text(page):
@@ -478,25 +478,20 @@ def test_text_is_shown_as_text(page):
 
 def test_the_policy_stops_what_the_page_did_not_bring(browser, page):
     shown = page()
-    add = "const s = document.createElement('script');"
     attempts = {
-        "a script": f"{add} s.textContent = 'window.owned = 1'; document.body.append(s)",
-        "a handler": "const b = document.createElement('b'); b.setAttribute('onclick', 'owned=1'); b.click()",
-        "HTML": "document.body.innerHTML = '<b>owned</b>'",
-        "a style": "const s = document.createElement('style'); s.textContent = '*{}'; document.body.append(s)",
+        "TrustedScript": "const s = document.createElement('script'); s.textContent = 'owned = 1'",
+        "TrustedHTML": "document.body.innerHTML = '<b>owned</b>'",
     }
-    for name, attempt in attempts.items():
-        try:
+    for needed, attempt in attempts.items():
+        with pytest.raises(JavascriptException, match=needed):
             shown.browser.execute_script(attempt)
-        except Exception as error:
-            assert "TrustedHTML" in str(error) or "TrustedScript" in str(error)
-        if name != "HTML":
-            assert shown.script("window.owned === undefined")
-    network = "const done = arguments[0]; fetch('http://127.0.0.1:9/').then(() => done('sent'), () => done('stopped'))"
-    assert shown.browser.execute_async_script(network) == "stopped"
+    style = "const s = document.createElement('style'); s.textContent = 'body { color: red }'"
+    shown.browser.execute_script(f"{style}; document.head.append(s)")
+    assert shown.script("getComputedStyle(document.body).color") != "rgb(255, 0, 0)"
+    fetch = "fetch('http://127.0.0.1:9/').then(() => done('sent'), () => done('stopped'))"
+    assert shown.browser.execute_async_script(f"const done = arguments[0]; {fetch}") == "stopped"
     seen = " ".join(entry["message"] for entry in browser.get_log("browser"))
-    assert "connect-src" in seen
-    assert "script-src" in seen
+    assert all(rule in seen for rule in ("TrustedScript", "TrustedHTML", "style-src", "connect-src"))
     assert shown.script("performance.getEntriesByType('resource').length") == 0
 
 
@@ -515,3 +510,17 @@ def test_texts_with_one_output_and_no_truth(page):
         shown.click(f"#tab-{tab}")
         assert shown.script("document.getElementById('panel-' + arguments[0]).checkVisibility()", tab)
     assert "no map" in shown.texts("#panel-map")[0]
+
+
+def test_of_many_classes_the_largest_are_shown_and_it_is_said(page):
+    given = many_explanation()
+    shown = page("many", fragment="#sample=5")
+    assert len(shown.table(".bars")) == len(shown.table(".boxes")) == len(shown.table(".logits")) == 12
+    assert "12 outputs and 12 training classes of the largest means" in shown.texts(".bars")[0]
+    kept = set(kept_outputs(given.kernels[1], given)[5].tolist())
+    shown.choose("#kernel", 1)
+    shown.choose("#output", min(set(range(20)) - kept))
+    shown.until("document.querySelector('.side')?.textContent.includes('this is none of them')")
+    assert len(shown.table(".bars")) == 12
+    shown.choose("#output", min(kept))
+    shown.until("document.querySelectorAll('.side .voice').length === 20")

@@ -19,7 +19,7 @@ from tangentkit.surrogate.page.strongest import strongest
 TABLES = "tables"
 """The piece that names all others."""
 STRONGEST = 10
-"""Training samples for, and as many against, that are kept of every output of a kernel that is not there whole."""
+"""Training samples for, and as many against, that are kept of an output of a kernel that is not there whole."""
 FLOAT, INDEX = np.dtype("<f4"), np.dtype("<u4")
 GZIP_LEVEL = 6
 
@@ -88,7 +88,8 @@ def _kernel_pieces(view: KernelView, explanation: Explanation, form: str) -> Ite
         yield "codes", _gzipped(small.codes.tobytes())
         yield "rounding", _floats(np.stack([small.middle, small.step, small.bound]))
     if form == "strongest":
-        found = strongest(view, explanation.train_labels, len(explanation.classes), STRONGEST)
+        found = strongest(view, explanation, STRONGEST)
+        yield "outputs", _gzipped(found.outputs.astype(INDEX).tobytes())
         yield "means", _floats(found.means)
         yield "indices", _gzipped(found.indices.astype(INDEX).tobytes())
         yield "scores", _floats(found.scores)

@@ -6,51 +6,59 @@ import numpy as np
 from jaxtyping import Float32, UInt32
 from numpy.typing import NDArray
 
-from tangentkit.surrogate.page.explanation import KernelView
+from tangentkit.surrogate.page.explanation import Explanation, KernelView
+
+OUTPUTS = 12
+"""Outputs that are kept of every test sample."""
 
 
 @dataclass(frozen=True, eq=False)
 class Strongest:
-    """Of every test sample and output: class means, and the k training samples of the largest and least scores."""
+    """Of every test sample and r outputs: class means, and the k training samples of the largest and least scores."""
 
-    means: Float32[np.ndarray, "n c classes"]
+    outputs: UInt32[np.ndarray, "n r"]
+    means: Float32[np.ndarray, "n r classes"]
     """Mean score over the training samples of each class; 0 where a class has none."""
-    indices: UInt32[np.ndarray, "n c two k"]
+    indices: UInt32[np.ndarray, "n r two k"]
     """Of the largest scores first the largest; of the least first the least."""
-    scores: Float32[np.ndarray, "n c two k"]
+    scores: Float32[np.ndarray, "n r two k"]
 
 
-def strongest(view: KernelView, labels: NDArray[np.int64], classes: int, k: int) -> Strongest:
+def strongest(view: KernelView, explanation: Explanation, k: int) -> Strongest:
     """The summary of a kernel, a few rows of its matrix at a time.
 
     Args:
-        view: the kernel.
-        labels: classes of the training samples.
-        classes: how many classes there are.
+        view: the kernel, one of the explanation's.
+        explanation: of which samples and classes.
         k: samples for, and as many against; fewer where there are fewer training samples.
-
-    Example:
-        >>> view = KernelView("linear", [[1.0, 2.0, -1.0]], [[1.0], [1.0], [1.0]], [0.0])
-        >>> found = strongest(view, np.array([0, 1, 1]), 2, k=1)
-        >>> found.means.tolist(), found.indices.tolist(), found.scores.tolist()
-        ([[[1.0, 0.5]]], [[[[1], [2]]]], [[[[2.0], [-1.0]]]])
     """
-    m, c = view.coefficients.shape
-    k = min(k, m)
-    share = _shares(labels, classes)
+    (n, m), classes = view.shape, len(explanation.classes)
+    k, kept, share = min(k, m), kept_outputs(view, explanation), _shares(explanation.train_labels, classes)
     found = Strongest(
-        np.zeros((view.shape[0], c, classes), np.float32),
-        np.zeros((view.shape[0], c, 2, k), np.uint32),
-        np.zeros((view.shape[0], c, 2, k), np.float32),
+        kept,
+        np.zeros((*kept.shape, classes), np.float32),
+        np.zeros((*kept.shape, 2, k), np.uint32),
+        np.zeros((*kept.shape, 2, k), np.float32),
     )
     for span, block in view.rows():
-        for o in range(c):
-            scores = block * view.coefficients[:, o] + view.offsets[o] / m
-            ends = _ends(scores, k)
-            found.means[span, o] = scores @ share
-            found.indices[span, o] = ends
-            found.scores[span, o] = np.take_along_axis(scores[:, None, :], ends, axis=2)
+        for i, row in zip(range(n)[span], block, strict=True):
+            scores = view.coefficients[:, kept[i]].T * row + view.offsets[kept[i], None] / m
+            ends = np.stack([_least(-scores, k), _least(scores, k)], axis=1)
+            found.means[i] = scores @ share
+            found.indices[i] = ends
+            found.scores[i] = np.take_along_axis(scores[:, None, :], ends, axis=2)
     return found
+
+
+def kept_outputs(view: KernelView, explanation: Explanation) -> UInt32[np.ndarray, "n r"]:
+    """At most `OUTPUTS` outputs of each test sample: the network's answer, the true class, and the largest logits."""
+    first = view.logits.copy()
+    n, c = first.shape
+    if c > 1:
+        for labels in (explanation.logits.argmax(axis=1), explanation.test_labels):
+            if labels is not None:
+                first[np.arange(n), labels] = np.inf
+    return np.sort(np.argsort(-first, axis=1)[:, :OUTPUTS], axis=1).astype(np.uint32)
 
 
 def _shares(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
@@ -59,12 +67,8 @@ def _shares(labels: NDArray[np.int64], classes: int) -> NDArray[np.float64]:
     return member / np.maximum(member.sum(axis=0), 1)
 
 
-def _ends(table: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """Columns of the k largest and of the k least entries of every row, (n, 2, k)."""
-    return np.stack([_least(-table, k), _least(table, k)], axis=1)
-
-
 def _least(table: NDArray[np.float64], k: int) -> NDArray[np.int64]:
+    """The columns of the k least entries of every row, the least first."""
     some = np.argpartition(table, k - 1, axis=1)[:, :k]
     order = np.argsort(np.take_along_axis(table, some, axis=1), axis=1)
     return np.take_along_axis(some, order, axis=1)

@@ -12,12 +12,12 @@ async function wholeAccount(explanation, kernel, row, c) {
   const { offset } = explanation.kernels[kernel];
   const scores = scoresOf(row.values, weights, offset, c);
   const order = Uint32Array.from(scores.keys()).sort((a, b) => scores[b] - scores[a] || a - b);
-  const bounds = explanation.outputs.map((_, o) => row.bound * sizeOfWeights(weights, offset.length, o));
+  const means = classMeans(row.values, weights, offset, explanation.train.labels, explanation.sizes);
   return {
-    means: classMeans(row.values, weights, offset, explanation.train.labels, explanation.sizes),
+    means,
     boxes: boxesOf(scores, explanation.train.labels, explanation.classes.length),
-    sums: explanation.outputs.map((_, o) => sumOf(scoresOf(row.values, weights, offset, o))),
-    bounds,
+    sums: means.map((ofClasses) => ofClasses.reduce((sum, mean, label) => sum + mean * explanation.sizes[label], 0)),
+    bounds: sizesOfWeights(weights, offset.length).map((size) => row.bound * size),
     bound: row.bound,
     share: shareOfFirst(scores),
     strongest(side, k) {
@@ -29,18 +29,21 @@ async function wholeAccount(explanation, kernel, row, c) {
   };
 }
 
-/** Of a kernel that is not there whole: what was kept of it. */
+/** Of a kernel that is not there whole: what was kept of it, of a few outputs at each sample. */
 async function shortAccount(explanation, kernel, i, c) {
-  const [means, indices, scores] = await Promise.all([
-    explanation.piece(`means-${kernel}`), explanation.piece(`indices-${kernel}`, Uint32Array), explanation.piece(`scores-${kernel}`),
+  const [outputs, means, indices, scores] = await Promise.all([
+    explanation.piece(`outputs-${kernel}`, Uint32Array), explanation.piece(`means-${kernel}`),
+    explanation.piece(`indices-${kernel}`, Uint32Array), explanation.piece(`scores-${kernel}`),
   ]);
-  const n = explanation.test.count, outputs = explanation.numOutputs, classes = explanation.classes.length;
-  const k = indices.length / (n * outputs * 2);
+  const kept = outputs.length / explanation.test.count, classes = explanation.classes.length;
+  const k = indices.length / (outputs.length * 2);
+  const slots = new Map(Array.from(outputs.subarray(i * kept, (i + 1) * kept), (output, s) => [output, i * kept + s]));
   return {
-    means: explanation.outputs.map((_, o) => means.subarray((i * outputs + o) * classes, (i * outputs + o + 1) * classes)),
+    means: explanation.outputs.map((_, o) => (slots.has(o) ? means.subarray(slots.get(o) * classes, (slots.get(o) + 1) * classes) : null)),
     boxes: null, sums: null, bounds: null, bound: 0, share: null,
     strongest(side, wanted) {
-      const start = ((i * outputs + c) * 2 + (side === "for" ? 0 : 1)) * k;
+      if (!slots.has(c)) return [];
+      const start = (slots.get(c) * 2 + (side === "for" ? 0 : 1)) * k;
       return Array.from({ length: Math.min(k, wanted) }, (_, s) => ({ j: indices[start + s], score: scores[start + s], bound: 0 }))
         .filter(({ score }) => (side === "for" ? score > 0 : score < 0));
     },
@@ -71,10 +74,16 @@ function sumOf(scores) {
   return sum;
 }
 
-function sizeOfWeights(weights, outputs, c) {
-  let size = 0;
-  for (let j = c; j < weights.length; j += outputs) size += Math.abs(weights[j]);
-  return size;
+/** Σ_j |W_jc| of every output, summed once. */
+const weighed = new WeakMap();
+
+function sizesOfWeights(weights, outputs) {
+  if (!weighed.has(weights)) {
+    const sizes = new Array(outputs).fill(0);
+    for (let place = 0; place < weights.length; place++) sizes[place % outputs] += Math.abs(weights[place]);
+    weighed.set(weights, sizes);
+  }
+  return weighed.get(weights);
 }
 
 /** The share of Σ |A| that the largest hundredth of the scores hold. */

@@ -29,6 +29,7 @@ async function start() {
     if (view.sample === null || (choice.length && !choice.includes(view.sample))) view.set({ sample: choice[0] ?? 0 });
     parts.map.draw();
   };
+  view.watch(["tab"], () => showTab(view)); // first: what is hidden has no width to be drawn for
   view.watch([...FILTERS, "margin", "sort", "down", "kernel"], choose);
   view.watch(["stars"], () => {
     keepStars(explanation, view.stars);
@@ -48,7 +49,6 @@ async function start() {
   });
   view.watch(["tab", "compare", "kernel", "truth", "network", "surrogate"], () => parts.confusion.show());
   view.watch(["tab", "kind"], () => parts.flags.show());
-  view.watch(["tab"], () => showTab(view));
   view.watch([], () => {
     showControls(explanation, view);
     history.replaceState(null, "", linkOf(view));
@@ -107,7 +107,7 @@ function fillAbout(explanation) {
       make("dt", {}, "Training samples"), make("dd", {}, count(explanation.train.count)),
       make("dt", {}, "Classes"), make("dd", {}, explanation.classes.join(", ")),
       make("dt", {}, "Kernels"), make("dd", {}, kernels)),
-    explanation.notes.map((note) => make("p", { class: "note" }, note))));
+    explanation.notes.map((note) => make(note.includes("\n") ? "pre" : "p", { class: "note" }, note))));
 }
 
 const CHECKS = ["wrong", "differ", "low", "starred"];

@@ -2,8 +2,8 @@
 
 function barsCard(explanation, view, account, width) {
   const { means, output } = account;
-  const outputs = shownClasses(means.map((row, o) => (o === output ? Infinity : Math.max(...row.map(Math.abs)))));
-  const labels = shownClasses(Array.from(means[output], (mean, label) => (explanation.sizes[label] ? Math.abs(mean) : -1)))
+  const outputs = shownClasses(means.map((row, o) => (row === null ? -1 : o === output ? Infinity : Math.max(...row.map(Math.abs))))).filter((o) => means[o]);
+  const labels = shownClasses(Array.from(means[output] ?? means[outputs[0]], (mean, label) => (explanation.sizes[label] ? Math.abs(mean) : -1)))
     .filter((label) => explanation.sizes[label]);
   const few = outputs.length < explanation.numOutputs || labels.length < explanation.classes.length;
   const rows = outputs.map((o) => [explanation.outputs[o], ...labels.map((label) => signed(means[o][label]))]);
@@ -24,10 +24,10 @@ function barsChart(explanation, view, account, outputs, labels, width) {
   const y = scale(low, high || (low ? 0 : 1), height - below, top);
   const group = (width - left - right) / outputs.length, bar = (group * 0.86) / labels.length;
   const levels = ticks(low, high || (low ? 0 : 1), 4);
-  const best = labels.reduce((a, b) => (means[output][b] > means[output][a] ? b : a));
+  const told = means[output] ? output : outputs[0], best = labels.reduce((a, b) => (means[told][b] > means[told][a] ? b : a));
   const chart = draw("svg", {
     viewBox: `0 0 ${width} ${height}`, role: "group",
-    "aria-label": `Bars: for output ${explanation.outputs[output]} training class ${explanation.classes[best]} has the largest mean score, ${digits(means[output][best])}. Click an output to choose it.`,
+    "aria-label": `Bars: for output ${explanation.outputs[told]} training class ${explanation.classes[best]} has the largest mean score, ${digits(means[told][best])}. Click an output to choose it.`,
   });
   const short = Math.max(3, Math.floor(group / 7.2));
   outputs.forEach((o, place) => {

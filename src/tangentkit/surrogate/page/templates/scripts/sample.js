@@ -71,7 +71,7 @@ class SamplePanel {
       make("h2", {}, `Training samples for and against ${name}`),
       make("div", { class: "sides" }, sides.map(({ side, voices }) => make("div", { class: `side ${side}` },
         make("h3", {}, side === "for" ? "For" : "Against"),
-        voices.length ? make("ol", { class: `voices${e.pictures.train ? " tiles" : ""}` }, voices.map((voice) => this.#voice(voice, largest))) : make("p", { class: "note" }, "No score has this sign.")))),
+        voices.length ? make("ol", { class: `voices${e.pictures.train ? " tiles" : ""}` }, voices.map((voice) => this.#voice(voice, largest))) : make("p", { class: "note" }, account.means[account.output] ? "No score has this sign." : "Of this kernel the file holds the outputs of the largest logits only, and this is none of them.")))),
       more && make("button", { type: "button", class: "more", onclick: () => { this.shown += STEP; this.show(); } }, `Show ${STEP} more`),
       account.bound > 0 && make("p", { class: "note" }, `This file holds the kernel in one byte a value: no score shown here is off by more than ±${digits(Math.max(...sides.flatMap(({ voices }) => voices.map(({ bound }) => bound))), 2)}.`));
   }
