@@ -74,6 +74,7 @@ if TYPE_CHECKING:
     from tangentkit.nn import ntk_parameterize as ntk_parameterize
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
     from tangentkit.surrogate import Surrogate as Surrogate
+    from tangentkit.surrogate import evaluate_attribution as evaluate_attribution
     from tangentkit.surrogate import neighbors as neighbors
 
 _PACKAGES = (
@@ -142,6 +143,7 @@ _HOMES = {
     "ntk_parameterize": "nn",
     "SketchedTangentKernel": "sketch",
     "Surrogate": "surrogate",
+    "evaluate_attribution": "surrogate",
     "neighbors": "surrogate",
 }
 """Public name -> the package it lives in."""

@@ -8,7 +8,7 @@ logit itself.
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -79,6 +79,8 @@ class Attribution:
     """The samples x and the training samples."""
     with_error: Callable[[Any, Any], tuple[Tensor, Tensor]] | None = field(default=None)
     """The kernel with the standard error of every entry, where it is sketched."""
+    about: Literal["classes", "margin"] = "classes"
+    """What outputs are: classes (one output alone is the second of two), or the margin of each sample's own class."""
 
     def __repr__(self) -> str:
         n, m = self.cross.shape
