@@ -12,6 +12,7 @@ from tangentkit.core.seeds import Key
 from tangentkit.surrogate.evaluation import (
     Retrained,
     linear_datamodeling_score,
+    noise_ceiling,
     random_absences,
     random_subsets,
 )
@@ -118,6 +119,21 @@ def test_methods_on_the_same_networks_are_compared_in_pairs():
     assert a.difference(a).low == a.difference(a).high == 0
     with pytest.raises(InputError, match="different networks"):
         a.difference(linear_datamodeling_score(scores, planted(scores, masks[:20]), ONES))
+
+
+def test_scores_that_know_every_mean_reach_the_root_of_what_two_trainings_share():
+    n, scores, masks = 60, torch.randn(60, 400), random_subsets(400, 300)
+    first, second = (planted(scores, masks, noise=10.0, key=Key(i)) for i in range(2))
+    labels = torch.ones(n, dtype=torch.long)
+    shared = noise_ceiling(first, second, labels, bootstrap=50)
+    known = linear_datamodeling_score(scores, first, labels, bootstrap=50)
+    # The signal has variance 400/4, the noise 100.
+    assert shared.value == pytest.approx(6 / np.pi * np.arcsin(0.5 / 2), abs=0.02)
+    assert known.value == pytest.approx(np.sqrt(shared.value), abs=0.02)
+    with pytest.raises(InputError, match="same"):
+        noise_ceiling(first, first, labels)
+    with pytest.raises(InputError, match="different subsets"):
+        noise_ceiling(first, planted(scores, random_subsets(400, 300, seed=1)), labels)
 
 
 def test_leaving_k_out_ranks_as_the_negative_sum_of_what_is_left_out():

@@ -12,6 +12,7 @@ from tangentkit.surrogate.evaluation.datamodeling import DatamodelingScore as Da
 from tangentkit.surrogate.evaluation.datamodeling import (
     linear_datamodeling_score as linear_datamodeling_score,
 )
+from tangentkit.surrogate.evaluation.datamodeling import noise_ceiling as noise_ceiling
 from tangentkit.surrogate.evaluation.detection import GroupDetection as GroupDetection
 from tangentkit.surrogate.evaluation.detection import MislabelDetection as MislabelDetection
 from tangentkit.surrogate.evaluation.detection import group_detection as group_detection

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Float, Int
 from scipy.stats import spearmanr
 from scipy.stats import t as student
@@ -101,16 +102,55 @@ def linear_datamodeling_score(
     """
     own, margins = scores_for(scores, labels), retrained.margins(labels)
     masks = retrained.masks.numpy()
-    s, m = masks.shape
+    m = masks.shape[1]
     if own.shape[1] != m:
         raise InputError(
             "scores and networks are of different training samples",
             expected=f"scores of {m} training samples",
             got=own.shape[1],
         )
+    return _ranked(masks @ own.T, margins, bootstrap, seed)
+
+
+def noise_ceiling(
+    retrained: Retrained,
+    again: Retrained,
+    labels: Int[Tensor, " n"],
+    *,
+    bootstrap: int = 1000,
+    seed: int = 0,
+) -> DatamodelingScore:
+    """How well networks foretell others that were trained on the same subsets: what training itself leaves open.
+
+    Its value r is the linear datamodeling score of their margins. Where a margin is a mean for the subset and noise of
+    the training, a method that knew the means would score about √r, and none can score more.
+
+    Args:
+        retrained: networks trained on subsets.
+        again: others trained on the same subsets, with another seed.
+        labels: the true classes of the test samples.
+        bootstrap: how many times the subsets are drawn anew.
+        seed: of these draws.
+
+    Raises:
+        InputError: the two are of different subsets, or have the same seed.
+    """
+    if not torch.equal(retrained.masks, again.masks):
+        raise InputError("the networks are of different subsets", expected="the same masks for both")
+    if torch.equal(retrained.logits, again.logits):
+        raise InputError(
+            "the networks are the same", expected="networks trained twice", hint="retrain_on(..., seed=1)"
+        )
+    return _ranked(again.margins(labels), retrained.margins(labels), bootstrap, seed)
+
+
+def _ranked(
+    sums: Float[np.ndarray, "s n"], margins: Float[np.ndarray, "s n"], bootstrap: int, seed: int
+) -> DatamodelingScore:
+    """How alike two numbers of every test sample rank the subsets."""
+    s = len(sums)
     if s < FEWEST:
         raise InputError("too few networks to rank", expected=f"{FEWEST} subsets or more", got=s)
-    sums = masks @ own.T
     weights = Key(seed).fold("LDS").numpy().multinomial(s, np.full(s, 1 / s), size=bootstrap)
     everything = np.concatenate([np.ones((1, s)), weights])
     found = np.array([weighted_spearman(a, b, everything) for a, b in zip(sums.T, margins.T, strict=True)])

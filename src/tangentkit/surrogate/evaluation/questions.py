@@ -5,10 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
-
 import torch
-from jaxtyping import Int
+from jaxtyping import Bool, Int
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
@@ -115,8 +113,10 @@ class PredictsSubsets(Question):
 
     def prepared(self, task: Task) -> Answer:
         """Trains the networks, once for all methods."""
+        if self.retrained is not None:
+            return _datamodeling(task, self.retrained)
         masks = random_subsets(len(task.train), self.subsets, share=self.share, seed=task.seed)
-        return _datamodeling(task, masks, self.retrained, self.path, self.title)
+        return _datamodeling(task, _retrained(task, masks, self.path, self.title))
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,8 +140,10 @@ class PredictsAbsences(Question):
 
     def prepared(self, task: Task) -> Answer:
         """Trains the networks, once for all methods."""
+        if self.retrained is not None:
+            return _datamodeling(task, self.retrained)
         masks = random_absences(len(task.train), self.networks, k=self.k, seed=task.seed)
-        return _datamodeling(task, masks, self.retrained, self.path, self.title)
+        return _datamodeling(task, _retrained(task, masks, self.path, self.title))
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,8 +289,8 @@ class DependsOnModel(Question):
         return answer
 
 
-def _datamodeling(task: Task, masks: Tensor, retrained: Retrained | None, path: Any, title: str) -> Answer:
-    found = retrained or retrain_on(
+def _retrained(task: Task, masks: Bool[Tensor, "s m"], path: str | Path | None, title: str) -> Retrained:
+    return retrain_on(
         masks,
         task.retraining(title),
         task.test,
@@ -298,8 +300,10 @@ def _datamodeling(task: Task, masks: Tensor, retrained: Retrained | None, path: 
         progress=task.progress,
     )
 
+
+def _datamodeling(task: Task, retrained: Retrained) -> Answer:
     def answer(method: Method) -> Outcome:
         scores = torch.from_numpy(method.scores(task.test, task.labels))
-        return linear_datamodeling_score(scores, found, task.labels, seed=task.seed)
+        return linear_datamodeling_score(scores, retrained, task.labels, seed=task.seed)
 
     return answer
