@@ -122,8 +122,8 @@ def noise_ceiling(
 ) -> DatamodelingScore:
     """How well networks foretell others that were trained on the same subsets: what training itself leaves open.
 
-    Its value r is the linear datamodeling score of their margins. Where a margin is a mean for the subset and noise of
-    the training, a method that knew the means would score about √r, and none can score more.
+    Its value r is the linear datamodeling score of their margins. Where a margin is a mean for the subset and noise
+    of the training, a method that knew the means would score about √r, and none can score more.
 
     Args:
         retrained: networks trained on subsets.

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
 import torch
 from jaxtyping import Bool, Int
 from numpy.typing import ArrayLike
