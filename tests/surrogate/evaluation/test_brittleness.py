@@ -63,5 +63,7 @@ def test_numbers_are_checked_and_shown():
     found = brittleness(SUPPORT, PREDICTED, Counting(), X, numbers=(3, 1))
     assert found.numbers == (1, 3)
     assert found.to_dict()["shares"] == [0, 1]
+    assert found.to_dict()["chance"] is None
+    assert "nan" not in repr(found)
     assert [row[0] for row in found.table().rows] == [1, 3]
     assert found.plot().get_xlabel() == "training samples left out"

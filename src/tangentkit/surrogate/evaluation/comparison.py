@@ -1,5 +1,6 @@
 """Several methods of attribution, put to the same questions, on one table."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ class Intervals(Figure):
         for row, one in enumerate(self.values.values()):
             (dot,) = ax.plot(one.mean, row, "o", markersize=7, zorder=3)
             ax.plot([one.low, one.high], [row, row], "|-", color=dot.get_color(), markersize=9, linewidth=2.4)
-        if self.level == self.level:
+        if not math.isnan(self.level):
             ax.axvline(self.level, color=ink, linewidth=1, linestyle="--")
         ax.set_xlabel(words(self.x_label))
         ax.set_yticks(range(len(self.values)), [short(name) for name in self.values])
@@ -148,7 +149,7 @@ class AttributionEvaluation:
         first = next(iter(self.of(title).values()), None)
         if first is None:
             return "no method was asked."
-        chance = f" By chance {first.chance:.3g}." * (first.chance == first.chance)
+        chance = "" if math.isnan(first.chance) else f" By chance {first.chance:.3g}."
         return f"{first.note}{chance}" + " The lower the better." * (first.better == "low")
 
 

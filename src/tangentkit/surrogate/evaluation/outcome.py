@@ -30,7 +30,7 @@ class Outcome(ABC):
     interval: Interval
     """The 95 % interval of the value."""
     chance: float
-    """What scores without meaning give on average."""
+    """What scores without meaning give on average; nan where only the random baseline tells."""
     each: Float[np.ndarray, " n"]
     """The numbers that the value sums up, one for each sample."""
 
@@ -40,9 +40,8 @@ class Outcome(ABC):
         """What it was measured on, in a sentence."""
 
     def __repr__(self) -> str:
-        return (
-            f"{self.name} {self.value:.3f}, 95 % interval {self.interval_text()}, by chance {self.chance:.3g}"
-        )
+        chance = "" if math.isnan(self.chance) else f", by chance {self.chance:.3g}"
+        return f"{self.name} {self.value:.3f}, 95 % interval {self.interval_text()}{chance}"
 
     def interval_text(self) -> str:
         """The ends of the interval as people write them."""
@@ -75,7 +74,8 @@ class Outcome(ABC):
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers."""
         ends = {"low": self.interval.low, "high": self.interval.high}
-        return {"name": self.name, "value": self.value, **ends, "chance": self.chance, "note": self.note}
+        chance = None if math.isnan(self.chance) else self.chance
+        return {"name": self.name, "value": self.value, **ends, "chance": chance, "note": self.note}
 
 
 def share_interval(hits: int, n: int) -> Interval:
