@@ -75,6 +75,7 @@ if TYPE_CHECKING:
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
     from tangentkit.surrogate import Surrogate as Surrogate
     from tangentkit.surrogate import compare_kernels as compare_kernels
+    from tangentkit.surrogate import evaluate_attribution as evaluate_attribution
     from tangentkit.surrogate import neighbors as neighbors
 
 _PACKAGES = (
@@ -144,6 +145,7 @@ _HOMES = {
     "SketchedTangentKernel": "sketch",
     "Surrogate": "surrogate",
     "compare_kernels": "surrogate",
+    "evaluate_attribution": "surrogate",
     "neighbors": "surrogate",
 }
 """Public name -> the package it lives in."""

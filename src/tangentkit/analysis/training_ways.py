@@ -71,6 +71,8 @@ WAYS: dict[str, Way] = {
 def redrawn(model: nn.Module, key: Key, make: Callable[[], nn.Module] | None = None) -> nn.Module:
     """A copy of a network with random weights, as its layers draw them (`reset_parameters`), by a key.
 
+    Every layer draws from its own stream, addressed by its name: layers of equal shapes get different weights.
+
     Args:
         model: whose architecture.
         key: of the weights; torch's global generator is left as it was.
@@ -86,13 +88,14 @@ def redrawn(model: nn.Module, key: Key, make: Callable[[], nn.Module] | None = N
         (True, False)
     """
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(key.entropy % 2**63)
         if make is not None:
+            torch.default_generator.manual_seed(key.entropy % 2**63)
             return make()
         twin = copy.deepcopy(model)
         for name, layer in twin.named_modules():
             draw = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
             if callable(draw):
+                torch.default_generator.manual_seed(key.fold("redrawn", name).entropy % 2**63)
                 draw()
             elif next(layer.parameters(recurse=False), None) is not None:
                 raise InputError(

@@ -1,6 +1,7 @@
 """Kernel surrogates of networks: how faithful they are, and which training samples a decision comes from."""
 
 from tangentkit.surrogate.attribution import Attribution as Attribution
+from tangentkit.surrogate.evaluation import evaluate_attribution as evaluate_attribution
 from tangentkit.surrogate.faithfulness import Faithfulness as Faithfulness
 from tangentkit.surrogate.influence import influence as influence
 from tangentkit.surrogate.influence import representer_points as representer_points

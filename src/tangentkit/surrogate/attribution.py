@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -83,6 +83,8 @@ class Attribution:
     """κ(train, train), where it is there: the page draws a map of the samples from it."""
     with_error: Callable[[Any, Any], tuple[Tensor, Tensor]] | None = None
     """The kernel with the standard error of every entry, where it is sketched."""
+    about: Literal["classes", "margin"] = "classes"
+    """What outputs are: classes (one output alone is the second of two), or the margin of each sample's own class."""
 
     def __repr__(self) -> str:
         n, m = self.cross.shape

@@ -245,7 +245,7 @@ class _Points:
             "predicted": network.argmax(1),
             "class-1": torch.ones_like(labels).to(network.device),
         }[tau]
-        self.of_network, self.of_surrogate = (_log_odds_of(z, chosen) for z in (network, surrogate))
+        self.of_network, self.of_surrogate = (log_odds_of(z, chosen) for z in (network, surrogate))
         self.network, self.surrogate = (z.softmax(1).cpu().numpy() for z in (network, surrogate))
         guesses = self.network.argmax(1), self.surrogate.argmax(1)
         self.network_right, self.surrogate_right = ((guess == self.labels).astype(float) for guess in guesses)
@@ -255,8 +255,13 @@ class _Points:
         self.interior = interior(self.q, self.surrogate[at])
 
 
-def _log_odds_of(logits: Float[Tensor, "n c"], chosen: Int[Tensor, " n"]) -> np.ndarray:
-    """ln p/(1 - p) of one class each, z_c - ln Σ_{d≠c} exp z_d: also where p rounds to 1."""
+def log_odds_of(logits: Float[Tensor, "n c"], chosen: Int[Tensor, " n"]) -> np.ndarray:
+    """The margin ln p/(1 - p) of one class each, z_c - ln Σ_{d≠c} exp z_d: also where p rounds to 1.
+
+    Example:
+        >>> log_odds_of(torch.tensor([[100.0, 0.0]]), torch.tensor([0]))
+        array([100.], dtype=float32)
+    """
     own = torch.nn.functional.one_hot(chosen, logits.shape[1]).bool()
     others = logits.masked_fill(own, float("-inf")).logsumexp(1)
     return (logits[own] - others).cpu().numpy()

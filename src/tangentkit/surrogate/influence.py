@@ -7,6 +7,7 @@ All are of one form, a matrix between samples and training samples times a numbe
 so that an `Attribution` holds each of them. Positive ones speak for output c.
 """
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -64,7 +65,8 @@ def trak(surrogate: "Surrogate", x: Any, *, damping: float = 1e-6, cross: Any = 
     """Scores as TRAK computes them: φ(x)ᵀ (Φᵀ Φ + λ I)⁻¹ φ_i (1 - p_i), p_i the network's probability of y_i.
 
     TRAK's own features are projected gradients of the margin ln p/(1 - p); of another kernel these are scores in its
-    style. There is one output. They are not rescaled (TRAK divides by a mean, so that its scores have no unit).
+    style. There is one output, the margin. They are not rescaled (TRAK divides by a mean, so that its scores have no
+    unit).
 
     Args:
         surrogate: a fitted one; its kernel, training samples and network are used, not its coefficients.
@@ -75,7 +77,7 @@ def trak(surrogate: "Surrogate", x: Any, *, damping: float = 1e-6, cross: Any = 
     damping = check_number(damping, "damping", positive=True)
     p = _training_probabilities(surrogate)
     missing = 1 - p.gather(1, surrogate.labels_[:, None])
-    return _damped(surrogate, x, missing, damping, cross)
+    return replace(_damped(surrogate, x, missing, damping, cross), about="margin")
 
 
 def representer_points(

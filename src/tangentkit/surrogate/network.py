@@ -52,8 +52,17 @@ def network_logits(
         for span in pieces:
             parts.append(network(network.params, x.read(span)).double())
             advance()
-    logits = torch.cat(parts)
-    return torch.cat([torch.zeros_like(logits), logits], 1) if logits.shape[1] == 1 else logits
+    return class_logits(torch.cat(parts))
+
+
+def class_logits(outputs: Float[Tensor, "n k"]) -> Float[Tensor, "n c"]:
+    """Logits of all classes; one output z, of two classes, is (0, z).
+
+    Example:
+        >>> class_logits(torch.tensor([[3.0]]))
+        tensor([[0., 3.]])
+    """
+    return torch.cat([torch.zeros_like(outputs), outputs], 1) if outputs.shape[1] == 1 else outputs
 
 
 def class_labels(y: Any, classes: int, n: int, *, every: bool = False) -> Int[Tensor, " n"]:
