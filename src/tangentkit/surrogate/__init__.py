@@ -1,4 +1,7 @@
-"""Kernel surrogates of networks: how faithful they are, and which training samples are near."""
+"""Kernel surrogates of networks: their faithfulness, the nearest training samples, and what is wrong with these."""
 
+from tangentkit.surrogate.forensics import Forensics as Forensics
+from tangentkit.surrogate.forensics import forensics as forensics
 from tangentkit.surrogate.nearest import Neighbors as Neighbors
 from tangentkit.surrogate.nearest import neighbors as neighbors
+from tangentkit.surrogate.shares import Share as Share
