@@ -72,6 +72,7 @@ if TYPE_CHECKING:
     from tangentkit.machines import refit_last_layer as refit_last_layer
     from tangentkit.nn import ntk_parameterize as ntk_parameterize
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
+    from tangentkit.surrogate import audit as audit
     from tangentkit.surrogate import forensics as forensics
     from tangentkit.surrogate import neighbors as neighbors
 
@@ -139,6 +140,7 @@ _HOMES = {
     "max_learning_rate": "machines",
     "ntk_parameterize": "nn",
     "SketchedTangentKernel": "sketch",
+    "audit": "surrogate",
     "forensics": "surrogate",
     "neighbors": "surrogate",
 }

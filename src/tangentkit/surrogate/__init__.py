@@ -1,5 +1,8 @@
 """Kernel surrogates of networks: their faithfulness, the nearest training samples, and what is wrong with these."""
 
+from tangentkit.surrogate.audit import Audit as Audit
+from tangentkit.surrogate.audit import Flag as Flag
+from tangentkit.surrogate.audit import audit as audit
 from tangentkit.surrogate.forensics import Forensics as Forensics
 from tangentkit.surrogate.forensics import forensics as forensics
 from tangentkit.surrogate.nearest import Neighbors as Neighbors
