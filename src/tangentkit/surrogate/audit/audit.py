@@ -177,4 +177,3 @@ def _names(names: Any, n: int) -> tuple[str, ...]:
     if len(found) != n:
         raise InputError("names do not match the samples", expected=f"{n} names", got=len(found))
     return found
-

@@ -109,7 +109,9 @@ def labeled_samples(data: Any) -> tuple[Any, Any, tuple[str, ...]]:
     return as_source(data), None, ()
 
 
-def read_labels(labels: Any, n: int, names: tuple[str, ...]) -> tuple[Int[np.ndarray, " n"] | None, tuple[str, ...]]:
+def read_labels(
+    labels: Any, n: int, names: tuple[str, ...]
+) -> tuple[Int[np.ndarray, " n"] | None, tuple[str, ...]]:
     """Labels as 0, 1, ... and the names of their classes; words become numbers.
 
     Raises:
@@ -128,7 +130,7 @@ def read_labels(labels: Any, n: int, names: tuple[str, ...]) -> tuple[Int[np.nda
         raise InputError(
             "labels are no classes", expected="whole numbers or words", got=f"{y.dtype}", hint="y.long()"
         )
-    if y.dtype.kind in "iu" and names and 0 <= y.min() and y.max() < len(names):
+    if y.dtype.kind in "iu" and names and y.min() >= 0 and y.max() < len(names):
         return y.astype(np.int64), names
     values, indices = np.unique(y, return_inverse=True)
     if y.dtype.kind in "iub":
@@ -151,7 +153,9 @@ def _unit(values: Tensor, span: slice, what: str) -> Tensor:
     finite = values.isfinite().all(1)
     if not finite.all():
         bad = [span.start + i for i in (~finite).nonzero().flatten().tolist()]
-        raise NumericalError(f"{what} are not finite", got=f"nan or inf for samples {bad[:5]} ({len(bad)} in this piece)")
+        raise NumericalError(
+            f"{what} are not finite", got=f"nan or inf for samples {bad[:5]} ({len(bad)} in this piece)"
+        )
     return torch.nn.functional.normalize(values, dim=1)
 
 

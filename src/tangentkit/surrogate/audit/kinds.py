@@ -60,7 +60,9 @@ class Finding:
     flags: tuple[Flag, ...]
 
 
-def flagged(false_shares: Float[np.ndarray, " n"], level: float, where: Bool[np.ndarray, " n"] | None = None) -> list[int]:
+def flagged(
+    false_shares: Float[np.ndarray, " n"], level: float, where: Bool[np.ndarray, " n"] | None = None
+) -> list[int]:
     """Samples up to the level, the surest first."""
     chosen = false_shares <= level if where is None else (false_shares <= level) & where
     rows = np.flatnonzero(chosen)

@@ -12,6 +12,7 @@ Grubbs' test. The smaller Gaussian is then the trigger cluster, and posterior pr
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -111,7 +112,7 @@ def _two_clusters(features: Float[np.ndarray, "m d"], seed: int) -> tuple[float,
     scores /= scores.std(0).mean()
     state = Key(seed).fold("clusters").entropy % 2**32
 
-    def fitted(k: int) -> GaussianMixture:
+    def fitted(k: int) -> Any:
         return GaussianMixture(k, n_init=3, reg_covar=1e-4, random_state=state).fit(scores)
 
     with warnings.catch_warnings():

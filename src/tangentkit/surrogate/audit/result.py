@@ -71,7 +71,9 @@ class Audit:
 
     def table(self) -> Table:
         """How many flags of each kind there are, of the kinds that were found."""
-        rows = tuple((kind, number, number / self.samples, KINDS[kind]) for kind, number in self.counts.items())
+        rows = tuple(
+            (kind, number, number / self.samples, KINDS[kind]) for kind, number in self.counts.items()
+        )
         note = f"At most {self.level:.0%} of the flags of each kind are expected to be false." if rows else ""
         columns = ("kind", "flags", Column("share", ".2%"), "what it means")
         return Table(f"What was found in {counted(self.samples, 'sample')}", columns, rows, note)
@@ -115,12 +117,18 @@ class Audit:
             shown = pictures(self.source, kind, self.of(kind), self._caption)
             figures |= {kind: shown} if shown is not None else {}
         kinds = {kind: self.flag_table(kind, ROWS) for kind in self.counts}
-        noise = {} if self.label_noise is None else {"labels that are random, estimated": f"{self.label_noise:.2%}"}
+        noise = (
+            {}
+            if self.label_noise is None
+            else {"labels that are random, estimated": f"{self.label_noise:.2%}"}
+        )
         return Page(
             title="What is wrong with these data",
             source="tk.audit",
             question="Which samples are mislabeled, duplicated, poisoned, outlying or underrepresented?",
-            answer=f"{self!r}.".removeprefix("Audit(").replace(").", ".") if self.flags else "Nothing was flagged.",
+            answer=f"{self!r}.".removeprefix("Audit(").replace(").", ".")
+            if self.flags
+            else "Nothing was flagged.",
             terms={kind: KINDS[kind] for kind in self.counts},
             tables=({"found": self.table()} if kinds else {}) | kinds,
             figures=figures,

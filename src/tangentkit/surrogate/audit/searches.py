@@ -117,7 +117,7 @@ def near_duplicates(case: Case) -> Finding:
             f"{_listed(close)} at distance {inner:.2g} by {name}, the next of the region at {outer:.2g}, "
             f"{outer / inner:.1f} times as far"
         )
-        flags.append(Flag(int(case.firsts[place]), "near-duplicate", 1 - shares[place], reason, close))
+        flags.append(Flag(int(case.firsts[place]), "near-duplicate", float(1 - shares[place]), reason, close))
     return Finding("near-duplicate", case.spread(chances), case.spread(shares), tuple(flags))
 
 
@@ -161,9 +161,11 @@ def mislabels(case: Case, noise: LabelNoise, known: Bool[np.ndarray, " n"]) -> F
         if sample in place_of:
             near = np.array(case.numbers(case.by_features.indices[place_of[sample], :SHOWN]))
             alike = near[labels[near] == likely]
-            reason += f"; {len(alike)} of its {len(near)} nearest samples are {case.evidence.classes[likely]!r}"
+            reason += (
+                f"; {len(alike)} of its {len(near)} nearest samples are {case.evidence.classes[likely]!r}"
+            )
             evidence = tuple(alike.tolist())
-        flags.append(Flag(sample, "mislabeled", 1 - shares[sample], reason, evidence))
+        flags.append(Flag(sample, "mislabeled", float(1 - shares[sample]), reason, evidence))
     return Finding("mislabeled", chances, shares, tuple(flags))
 
 
@@ -179,7 +181,7 @@ def outliers(case: Case) -> Finding:
             f"sample at {np.median(distances):.2g}"
         )
         close = case.numbers(case.by_features.indices[place, :NEAREST])
-        flags.append(Flag(int(case.firsts[place]), "outlying", 1 - shares[place], reason, close))
+        flags.append(Flag(int(case.firsts[place]), "outlying", float(1 - shares[place]), reason, close))
     return Finding("outlying", case.spread(chances), case.spread(shares), tuple(flags))
 
 
@@ -206,7 +208,7 @@ def rarities(case: Case, outlying: Sequence[Flag]) -> Finding:
             f"its {k}th neighbor at {space.distances[place, -1]:.2g}, that of the median sample at "
             f"{np.exp(np.median(last)):.2g}"
         )
-        flags.append(Flag(sample, "underrepresented", 1 - shares[place], reason, close))
+        flags.append(Flag(sample, "underrepresented", float(1 - shares[place]), reason, close))
     return Finding("underrepresented", case.spread(chances), case.spread(shares), tuple(flags))
 
 
@@ -221,7 +223,7 @@ def known_poison(case: Case, found: Votes, known: Bool[np.ndarray, " m"]) -> Fin
             f"(log-likelihood ratio {found.log_ratios[place]:+.1f})"
         )
         voters = case.numbers(near[known[near]])
-        flags.append(Flag(int(case.firsts[place]), "poisoned", 1 - shares[place], reason, voters))
+        flags.append(Flag(int(case.firsts[place]), "poisoned", float(1 - shares[place]), reason, voters))
     return Finding("poisoned", case.spread(found.p_values), case.spread(shares), tuple(flags))
 
 
@@ -237,11 +239,15 @@ def trigger_poison(case: Case, found: TriggerCluster) -> Finding:
             f"(log-odds {odds:+.1f}); no other class has one as clear (p = {found.p_value:.2g})"
         )
         near = case.by_features.indices[place, :NEAREST]
-        flags.append(Flag(int(case.firsts[place]), "poisoned", 1 - shares[place], reason, case.numbers(near)))
+        flags.append(
+            Flag(int(case.firsts[place]), "poisoned", float(1 - shares[place]), reason, case.numbers(near))
+        )
     return Finding("poisoned", case.spread(found.clean), case.spread(shares), tuple(flags))
 
 
-def _relative(values: Float[np.ndarray, " m"], labels: Int[np.ndarray, " m"] | None) -> Float[np.ndarray, " m"]:
+def _relative(
+    values: Float[np.ndarray, " m"], labels: Int[np.ndarray, " m"] | None
+) -> Float[np.ndarray, " m"]:
     """Values in quartile ranges from the median of their class; small classes are measured by all samples."""
     low, middle, high = np.quantile(values, [0.25, 0.5, 0.75])
     relative = (values - middle) / max(high - low, np.finfo(float).tiny)
