@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from tangentkit import __version__
+from tangentkit.cli.audit import audit
 from tangentkit.cli.console import exit_code, print_rows, progress_bars, say
 from tangentkit.cli.gram import gram
 
@@ -30,6 +31,7 @@ app = App(
 data = App(name="data", help="Data sets: list them, get them.")
 app.command(data)
 app.command(gram)
+app.command(audit)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -3,6 +3,7 @@
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Bool
 from torch import nn
 
@@ -76,7 +77,6 @@ def audit(
         NumericalError: features are not finite.
 
     Example:
-        >>> import torch
         >>> _ = torch.manual_seed(0)
         >>> x, y = torch.randn(400, 2), torch.arange(400) % 2
         >>> x = x + 8 * y[:, None]
@@ -145,7 +145,7 @@ class _Search:
         if len(present) < 2:
             self.not_looked_for["mislabeled"] = "fewer than two classes with two samples"
             return None
-        features = self.case.evidence.features[usable]
+        features = self.case.evidence.features[torch.from_numpy(usable)]
         noise = label_noise(features, indices, seed=self.seed, progress=self.case.progress)
         probabilities = np.zeros((len(indices), len(counts)))
         probabilities[:, present] = noise.probabilities

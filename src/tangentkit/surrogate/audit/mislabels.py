@@ -13,6 +13,7 @@ and half chi-squared of one degree.
 
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,6 +38,9 @@ ENOUGH = 4000
 ROUGHLY = 1e-3
 """How far above its minimum the mean loss of the probe may be."""
 LEAST = 1e-30
+"""A probability that is as good as none."""
+LOG_ODDS, LOG_TAUS = (-20.0, 0.0), (-3.0, 3.0)
+"""Where ε / (1 - ε) and τ are looked for, by their logarithms."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,10 +102,15 @@ def fit_noise(log_p: Float[np.ndarray, "n c"], labels: Int[np.ndarray, " n"]) ->
         share = special.expit(p[0])
         return -float(np.logaddexp(np.log1p(-share) + of_label(p[1]), np.log(share / c)).mean())
 
-    clean = optimize.minimize_scalar(lambda t: -of_label(t).mean(), bounds=(-3, 3), method="bounded")
-    starts = [(s, clean.x) for s in (-6.0, -2.0)]  # pyright: ignore[reportAttributeAccessIssue]
-    found = min((optimize.minimize(loss, s, method="Nelder-Mead") for s in starts), key=lambda f: f.fun)
-    gain = 2 * n * max(0.0, float(clean.fun) - float(found.fun))  # pyright: ignore[reportAttributeAccessIssue]
+    clean: Any = optimize.minimize_scalar(lambda t: -of_label(t).mean(), bounds=LOG_TAUS, method="bounded")
+    found: Any = min(
+        (
+            optimize.minimize(loss, (start, clean.x), method="Nelder-Mead", bounds=(LOG_ODDS, LOG_TAUS))
+            for start in (-6.0, -2.0)
+        ),
+        key=lambda one: one.fun,
+    )
+    gain = 2 * n * max(0.0, float(clean.fun) - float(found.fun))
     share, tau = float(special.expit(found.x[0])), float(np.exp(found.x[1]))
     q = special.softmax(log_p / tau, axis=1)
     likely = q[rows, labels]
