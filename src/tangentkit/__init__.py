@@ -73,6 +73,7 @@ if TYPE_CHECKING:
     from tangentkit.nn import ntk_parameterize as ntk_parameterize
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
     from tangentkit.surrogate import audit as audit
+    from tangentkit.surrogate import compare_under_attack as compare_under_attack
     from tangentkit.surrogate import forensics as forensics
     from tangentkit.surrogate import neighbors as neighbors
 
@@ -141,6 +142,7 @@ _HOMES = {
     "ntk_parameterize": "nn",
     "SketchedTangentKernel": "sketch",
     "audit": "surrogate",
+    "compare_under_attack": "surrogate",
     "forensics": "surrogate",
     "neighbors": "surrogate",
 }

@@ -123,10 +123,10 @@ def test_copies_are_found_with_their_labels():
 
 
 def test_strangers_and_rare_kinds_are_told_apart():
-    x, y = groups(600, spread=0.3, inputs=12)
+    x, y = groups(600, spread=0.4, inputs=12)
     directions = torch.eye(12)
     strangers = 30 * torch.stack([directions[7] - directions[8], directions[9] - directions[10]])
-    rare = 20 * (directions[11] + directions[0] * 0.3) + 0.3 * torch.randn(8, 12)
+    rare = 20 * (directions[11] + directions[0] * 0.3) + 0.4 * torch.randn(8, 12)
     found = tk.audit(plain(12), (torch.cat([x, strangers, rare]), torch.cat([y, torch.zeros(10).long()])))
     outlying, few = ({flag.sample for flag in found.of(kind)} for kind in ("outlying", "underrepresented"))
     assert {600, 601} <= outlying

@@ -1,5 +1,7 @@
 """Kernel surrogates of networks: their faithfulness, the nearest training samples, and what is wrong with these."""
 
+from tangentkit.surrogate.adversarial import AdversarialComparison as AdversarialComparison
+from tangentkit.surrogate.adversarial import compare_under_attack as compare_under_attack
 from tangentkit.surrogate.audit import Audit as Audit
 from tangentkit.surrogate.audit import Flag as Flag
 from tangentkit.surrogate.audit import audit as audit
