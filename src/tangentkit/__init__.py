@@ -74,8 +74,11 @@ if TYPE_CHECKING:
     from tangentkit.nn import ntk_parameterize as ntk_parameterize
     from tangentkit.sketch import SketchedTangentKernel as SketchedTangentKernel
     from tangentkit.surrogate import Surrogate as Surrogate
+    from tangentkit.surrogate import audit as audit
     from tangentkit.surrogate import compare_kernels as compare_kernels
+    from tangentkit.surrogate import compare_under_attack as compare_under_attack
     from tangentkit.surrogate import evaluate_attribution as evaluate_attribution
+    from tangentkit.surrogate import forensics as forensics
     from tangentkit.surrogate import neighbors as neighbors
 
 _PACKAGES = (
@@ -146,6 +149,9 @@ _HOMES = {
     "Surrogate": "surrogate",
     "compare_kernels": "surrogate",
     "evaluate_attribution": "surrogate",
+    "audit": "surrogate",
+    "compare_under_attack": "surrogate",
+    "forensics": "surrogate",
     "neighbors": "surrogate",
 }
 """Public name -> the package it lives in."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 from cyclopts import App, CycloptsError, Parameter
 
 from tangentkit import __version__
+from tangentkit.cli.audit import audit
 from tangentkit.cli.console import exit_code, print_rows, progress_bars, say
 from tangentkit.cli.explain import explain
 from tangentkit.cli.gram import gram
@@ -34,6 +35,7 @@ app.command(data)
 app.command(gram)
 app.command(explain)
 app.command(serve)
+app.command(audit)
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from tangentkit.data.fetching import fetch as fetch
     from tangentkit.data.fetching import is_here as is_here
     from tangentkit.data.loading import load as load
+    from tangentkit.data.own_files import OwnData as OwnData
+    from tangentkit.data.own_files import read_files as read_files
     from tangentkit.data.synthetic import Teacher as Teacher
     from tangentkit.data.synthetic import directional_data as directional_data
     from tangentkit.data.synthetic import function_data as function_data
@@ -30,6 +32,7 @@ _HOMES = {
     "dataset": ("Data",),
     "fetching": ("fetch", "is_here"),
     "loading": ("load",),
+    "own_files": ("OwnData", "read_files"),
     "synthetic": ("Teacher", "directional_data", "function_data", "grid_data", "random_teacher"),
     "transforms": ("poison_all", "poisoned", "shifted", "stamped"),
 }

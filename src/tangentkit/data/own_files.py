@@ -1,0 +1,284 @@
+"""Data of the user's own: folders of pictures, files of tensors, tables of sentences.
+
+Files may come from strangers: no code is run (no pickle), no link is followed, sizes are looked at before anything is
+unpacked, and what cannot be read is an error that names the file.
+"""
+
+import csv
+import io
+import json
+import os
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tangentkit.core.batches import from_array
+from tangentkit.core.errors import DataError, InputError
+from tangentkit.core.files.safe import as_path, open_file, read_whole
+from tangentkit.core.memory import format_bytes, memory_budget
+from tangentkit.data.dataset import Data
+
+PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+INPUTS = ("x", "inputs", "images", "input", "data", "features", "X", "x_train")
+LABELS = ("y", "labels", "targets", "label", "target", "Y", "y_train")
+"""Names under which inputs and labels are looked for."""
+PICTURE_BYTES = 2**27
+"""More than any picture file has that is a sample."""
+
+
+@dataclass(frozen=True, eq=False)
+class OwnData:
+    """Data that were read from files, and a name for each sample."""
+
+    data: Data
+    names: tuple[str, ...]
+
+
+def read_files(
+    path: str | os.PathLike[str], *, size: int | None = None, text: str = "text", label: str = "label"
+) -> OwnData:
+    """Labeled samples from a folder of pictures or from a file.
+
+    ==========================  =======================================================================
+    what                        how it is read
+    ==========================  =======================================================================
+    a folder                    a sub-folder for each class with pictures; values in [0, 1]
+    .npz, .safetensors          inputs under `x`, `inputs` or `images`, labels under `y`, `labels` or `targets`
+    .csv, .jsonl                a sentence and its label in each row, under the names given
+    ==========================  =======================================================================
+
+    Args:
+        path: of the folder or file.
+        size: pictures are scaled to so many pixels a side; they must all be of one size otherwise.
+        text: the name of the column of sentences.
+        label: the name of the column of labels.
+
+    Returns:
+        `.data` and `.names`, which are files, or numbers of rows.
+
+    Raises:
+        DataError: something cannot be read; with its name.
+        InputError: the file is of no kind that is known, or does not hold what it should.
+
+    Example:
+        >>> import tempfile
+        >>> file = Path(tempfile.mkdtemp()) / "toy.npz"
+        >>> np.savez(file, x=np.zeros((3, 2), np.float32), y=np.array([0, 1, 1]))
+        >>> read_files(file).data
+        Data(toy/all: 3 samples, inputs float32 (2,), 2 classes)
+    """
+    where = as_path(path)
+    if where.is_dir():
+        return _folder(where, size)
+    kinds = {".npz": _npz, ".safetensors": _safetensors}
+    if where.suffix.lower() in kinds:
+        _check_size(where)
+        return _of_tensors(where, kinds[where.suffix.lower()](where))
+    if where.suffix.lower() in (".csv", ".jsonl"):
+        _check_size(where)
+        return _of_sentences(where, text, label)
+    raise InputError(
+        f"cannot tell what {where} holds",
+        expected="a folder of pictures, or a file .npz, .safetensors, .csv or .jsonl",
+        got=where.suffix or "no suffix",
+        hint="np.savez('data.npz', x=inputs, y=labels); files of pickles are not read, since they run code",
+    )
+
+
+def _check_size(path: Path) -> None:
+    try:
+        with open_file(path) as file:
+            size = os.fstat(file.fileno()).st_size
+    except FileNotFoundError:
+        raise DataError(f"there is no file {path}") from None
+    except OSError as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"cannot read {path}", got=error.strerror or error) from error
+    _check_fits(path, size)
+
+
+def _check_fits(path: Path, size: int) -> None:
+    budget = memory_budget()
+    if size > budget:
+        raise DataError(
+            f"{path} is too large",
+            expected=f"at most {format_bytes(budget)}, a quarter of the free memory",
+            got=format_bytes(size),
+            hint="in Python a Dataset is read piece by piece: tk.audit(model, dataset)",
+        )
+
+
+def _folder(folder: Path, size: int | None) -> OwnData:
+    try:
+        from PIL import Image
+    except ImportError:
+        raise InputError("pictures need Pillow", hint="pip install 'tangentkit[data]'") from None
+    classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
+    files = [(c, file) for c in classes for file in _pictures_in(folder / c)]
+    if not files:
+        raise InputError(
+            f"{folder} holds no pictures in sub-folders",
+            expected=f"FOLDER/CLASS/NAME with {', '.join(PICTURES[:4])}, ...",
+            got=f"sub-folders {classes[:5]}" if classes else "no sub-folders",
+        )
+    arrays = [_picture(Image, file, size) for _, file in files]
+    shapes = sorted({array.shape[:2] for array in arrays})
+    if len(shapes) > 1:
+        shown = ", ".join(f"{h} x {w}" for h, w in shapes[:4])
+        raise InputError(
+            "pictures of several sizes", expected="one size", got=shown, hint="--size 32 scales them"
+        )
+    gray = all(array.ndim == 2 for array in arrays)
+    pixels = np.stack(
+        [array if gray or array.ndim == 3 else np.repeat(array[..., None], 3, 2) for array in arrays]
+    )
+    inputs = torch.from_numpy(pixels).float().div_(255)
+    inputs = inputs[:, None] if gray else inputs.permute(0, 3, 1, 2).contiguous()
+    used = sorted({c for c, _ in files})
+    targets = torch.tensor([used.index(c) for c, _ in files])
+    names = tuple(f"{c}/{file.name}" for c, file in files)
+    return OwnData(Data(inputs, targets, folder.name or "folder", "all", tuple(used)), names)
+
+
+def _pictures_in(folder: Path) -> Iterator[Path]:
+    for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
+        if Path(entry.name).suffix.lower() not in PICTURES:
+            continue
+        if entry.is_symlink():
+            raise DataError(
+                f"{entry.path} is a link", expected="files", hint="links are not followed: put the file there"
+            )
+        yield Path(entry.path)
+
+
+def _picture(image: Any, file: Path, size: int | None) -> np.ndarray:
+    """(h, w) of a gray picture, (h, w, 3) of others, bytes."""
+    import warnings
+
+    content = read_whole(file, limit=PICTURE_BYTES)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")  # of pictures that would unpack to very many pixels
+            with image.open(io.BytesIO(content or b"")) as opened:
+                opened.load()
+                shown = opened.convert("L" if opened.mode in ("1", "L", "I;16", "I") else "RGB")
+    # Whatever bytes can do to a decoder.
+    except Exception as error:
+        raise DataError(
+            f"cannot read the picture {file}",
+            got=f"{type(error).__name__}: {error}",
+            hint="remove or replace it",
+        ) from None
+    if size is not None:
+        shown = shown.resize((size, size), image.Resampling.BILINEAR)
+    return np.asarray(shown)
+
+
+def _npz(path: Path) -> dict[str, Tensor | np.ndarray]:
+    try:
+        with zipfile.ZipFile(path) as packed:
+            _check_fits(path, sum(member.file_size for member in packed.infolist()))
+        with np.load(path, allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files if name in (*INPUTS, *LABELS)}
+    except DataError:
+        raise
+    except Exception as error:
+        raise DataError(
+            f"cannot read {path}",
+            expected="arrays of numbers, as np.savez writes them",
+            got=f"{type(error).__name__}: {str(error).partition(chr(10))[0]}",
+        ) from None
+
+
+def _safetensors(path: Path) -> dict[str, Tensor | np.ndarray]:
+    try:
+        from safetensors import SafetensorError
+        from safetensors.torch import load_file
+    except ImportError:
+        raise InputError("safetensors is not installed", hint="pip install safetensors") from None
+    try:
+        return dict(load_file(path))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DataError(f"cannot read {path}", expected="a safetensors file", got=error) from None
+
+
+def _of_tensors(path: Path, found: dict[str, Tensor | np.ndarray]) -> OwnData:
+    def first(names: tuple[str, ...], what: str) -> Tensor:
+        for name in names:
+            if name in found:
+                value = found[name]
+                return from_array(value) if isinstance(value, np.ndarray) else value
+        raise InputError(
+            f"{path} has no {what}", expected=f"an array named {', '.join(names[:3])}", got=f"{sorted(found)}"
+        )
+
+    inputs, labels = first(INPUTS, "inputs"), first(LABELS, "labels")
+    if inputs.ndim < 2 or labels.ndim != 1 or len(inputs) != len(labels) or labels.is_floating_point():
+        raise InputError(
+            f"bad arrays in {path}",
+            expected="inputs (n, ...) and whole numbers (n,)",
+            got=f"{tuple(inputs.shape)} and {labels.dtype} {tuple(labels.shape)}",
+        )
+    values, indices = torch.unique(labels, return_inverse=True)
+    inputs = inputs if inputs.is_floating_point() else inputs.float()
+    classes = tuple(str(value) for value in values.tolist())
+    return OwnData(Data(inputs, indices, path.stem, "all", classes), tuple(map(str, range(len(inputs)))))
+
+
+def _of_sentences(path: Path, text: str, label: str) -> OwnData:
+    content = read_whole(path, limit=2**40)
+    try:
+        decoded = (content or b"").decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(
+            f"{path} is not UTF-8", got=f"byte {error.start} is {error.object[error.start]:#04x}",
+            hint=f"iconv -f latin1 -t utf-8 {path.name}",
+        ) from None  # fmt: skip
+    rows = list(_csv_rows(path, decoded) if path.suffix.lower() == ".csv" else _json_rows(path, decoded))
+    if not rows:
+        raise InputError(f"{path} has no rows", expected="a sentence and a label in each")
+    for number, row in rows:
+        missing = [name for name in (text, label) if row.get(name) is None]
+        if missing:
+            raise InputError(
+                f"row {number} of {path} has no {missing[0]!r}",
+                expected=f"columns {text!r} and {label!r}",
+                got=f"{list(map(str, row))[:8]}",
+                hint="--text-column NAME --label-column NAME",
+            )
+    labels = [str(row[label]) for _, row in rows]
+    classes = sorted(set(labels))
+    targets = torch.tensor([classes.index(one) for one in labels])
+    data = Data([str(row[text]) for _, row in rows], targets, path.stem, "all", tuple(classes))
+    return OwnData(data, tuple(f"row {number}" for number, _ in rows))
+
+
+def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
+    try:
+        for row in reader:
+            yield reader.line_num, row
+    except csv.Error as error:
+        raise DataError(f"line {reader.line_num} of {path} is damaged", expected="CSV", got=error) from None
+
+
+def _json_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise DataError(f"line {number} of {path} is damaged", expected="JSON", got=error) from None
+        if not isinstance(row, dict):
+            raise DataError(
+                f"line {number} of {path} is damaged", expected="a JSON object", got=type(row).__name__
+            )
+        yield number, row

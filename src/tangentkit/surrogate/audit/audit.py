@@ -1,0 +1,179 @@
+"""The audit: what is wrong with the samples of a data set, by what a network makes of them."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool
+from torch import nn
+
+from tangentkit.compute.kernel import Kernel
+from tangentkit.core.errors import InputError, briefly
+from tangentkit.core.memory import memory_budget
+from tangentkit.core.model.functions import Forward
+from tangentkit.core.progress import Progress
+from tangentkit.empirical import ConjugateKernel
+from tangentkit.surrogate.audit import searches
+from tangentkit.surrogate.audit.evidence import gather, labeled_samples
+from tangentkit.surrogate.audit.kinds import KINDS, Finding
+from tangentkit.surrogate.audit.mislabels import LabelNoise, label_noise
+from tangentkit.surrogate.audit.poison import FEWEST, FEWEST_CLASSES, trigger_cluster, votes
+from tangentkit.surrogate.audit.result import Audit
+from tangentkit.surrogate.audit.searches import FEW, Case
+from tangentkit.surrogate.forensics import read_mask
+
+LEVEL = 0.05
+
+
+@briefly
+def audit(
+    model: nn.Module,
+    data: Any,
+    kernel: Kernel | None = None,
+    *,
+    poisoned: Any = None,
+    level: float = LEVEL,
+    names: Any = None,
+    forward: Forward | None = None,
+    seed: int = 0,
+    memory: int | str | None = None,
+    progress: bool | Progress = True,
+) -> Audit:
+    """Looks for samples that are mislabeled, duplicated, poisoned, outlying or underrepresented.
+
+    ==================  ========================================================================================
+    kind                how it is found
+    ==================  ========================================================================================
+    "mislabeled"        the probability that the label is right, by a probe that has not seen the sample
+    "duplicate"         hashes of the samples
+    "near-duplicate"    a gap in the distances of the nearest samples, of features or inputs, against its F law
+    "conflicting"       copies, exact or near, with different labels
+    "outlying"          the distance of the nearest samples, against the law of that of most samples
+    "underrepresented"  the distance of the 25th neighbor, likewise, compared with the class
+    "poisoned"          votes of known poison; without any, the second cluster of a class unlike the others
+    ==================  ========================================================================================
+
+    Of each kind as many samples are flagged as leave the expected share of false flags at `level`: by Benjamini and
+    Hochberg's rule where there are p-values, by the mean of the probabilities where there are these. The laws are
+    stated in `tangentkit.surrogate.audit`; they hold for the features of a network that has not learned the
+    wrong labels by heart.
+
+    Args:
+        model: in evaluation mode where that matters.
+        data: a pair (inputs, labels), labeled data, or a data set of pairs; or inputs alone, whose labels are then
+            not looked at.
+        kernel: with features, such as `SketchedTangentKernel(model, 1024)`, which tells poison better; by default
+            `ConjugateKernel(model)`, the input of the last layer.
+        poisoned: (n,), True for samples that are known to be poisoned, if some are.
+        level: the share of false flags that is allowed, of each kind.
+        names: a name for each sample, such as its file; numbers by default.
+        forward: (model, batch) -> outputs, for models with other inputs.
+        seed: of folds, clusters and projections.
+        memory: working memory, in bytes or as "2GB".
+        progress: whether to show a bar on a terminal; or a function (stage, done, total).
+
+    Raises:
+        InputError: data, labels, names or options do not fit.
+        NumericalError: features are not finite.
+
+    Example:
+        >>> _ = torch.manual_seed(0)
+        >>> x, y = torch.randn(400, 2), torch.arange(400) % 2
+        >>> x = x + 8 * y[:, None]
+        >>> y[:8] = 1 - y[:8]
+        >>> found = audit(nn.Sequential(nn.Linear(2, 32), nn.ReLU(), nn.Linear(32, 2)), (x, y))
+        >>> sorted(flag.sample for flag in found.of("mislabeled"))
+        [0, 1, 2, 3, 4, 5, 6, 7]
+    """
+    if not 0 < level < 1:
+        raise InputError("bad level", expected="0 < level < 1", got=level)
+    budget = memory_budget(memory)
+    kernel = ConjugateKernel(model, forward=forward, memory=memory) if kernel is None else kernel
+    evidence = gather(kernel, data, seed=seed, budget=budget, progress=progress)
+    case = Case(evidence, level, budget, progress)
+    if len(case.firsts) < 4:
+        raise InputError("too few samples", expected="4 different ones or more", got=len(case.firsts))
+    search = _Search(case, seed)
+    findings = search.findings(None if poisoned is None else read_mask(poisoned, len(evidence), "poisoned"))
+    order = {kind: i for i, kind in enumerate(KINDS)}
+    flags = sorted((flag for one in findings for flag in one.flags), key=lambda flag: order[flag.kind])
+    return Audit(
+        flags=tuple(flags),
+        samples=len(evidence),
+        level=level,
+        kernel=repr(kernel),
+        chances={one.kind: one.chances for one in findings},
+        labels=evidence.labels,
+        classes=evidence.classes,
+        names=_names(names, len(evidence)),
+        label_noise=search.noise.share if search.noise is not None else None,
+        not_looked_for=search.not_looked_for,
+        source=labeled_samples(data)[0],
+    )
+
+
+class _Search:
+    """All searches of one case, and what had to be left out."""
+
+    def __init__(self, case: Case, seed: int):
+        self.case, self.seed = case, seed
+        self.noise: LabelNoise | None = None
+        self.not_looked_for: dict[str, str] = {}
+
+    def findings(self, known: Bool[np.ndarray, " n"] | None) -> list[Finding]:
+        """Of all kinds that can be looked for."""
+        copies, near = searches.duplicates(self.case), searches.near_duplicates(self.case)
+        conflicts = searches.conflicts(self.case, copies.flags, near.flags)
+        outlying = searches.outliers(self.case)
+        nothing = np.ones(len(self.case.evidence))
+        found = [copies, near, Finding("conflicting", nothing, nothing, conflicts), outlying]
+        found.append(searches.rarities(self.case, outlying.flags))
+        found += [one for one in (self._mislabels(), self._poison(known)) if one is not None]
+        if len(self.case.firsts) < FEW:
+            why = f"fewer than {FEW} different samples"
+            self.not_looked_for |= {"outlying": why, "underrepresented": why}
+        return found
+
+    def _mislabels(self) -> Finding | None:
+        labels = self.case.evidence.labels
+        if labels is None:
+            self.not_looked_for |= {"mislabeled": "no labels", "conflicting": "no labels"}
+            return None
+        counts = np.bincount(labels)
+        usable = counts[labels] >= 2
+        present, indices = np.unique(labels[usable], return_inverse=True)
+        if len(present) < 2:
+            self.not_looked_for["mislabeled"] = "fewer than two classes with two samples"
+            return None
+        features = self.case.evidence.features[torch.from_numpy(usable)]
+        noise = label_noise(features, indices, seed=self.seed, progress=self.case.progress)
+        probabilities = np.zeros((len(indices), len(counts)))
+        probabilities[:, present] = noise.probabilities
+        self.noise = LabelNoise(noise.share, noise.temperature, noise.p_value, probabilities, noise.right)
+        return searches.mislabels(self.case, self.noise, usable)
+
+    def _poison(self, known: Bool[np.ndarray, " n"] | None) -> Finding | None:
+        evidence, firsts = self.case.evidence, self.case.firsts
+        if known is not None and known.any():
+            found = votes(self.case.by_features.indices, known[firsts])
+            return searches.known_poison(self.case, found, known[firsts])
+        cluster = None
+        if evidence.labels is not None:
+            cluster = trigger_cluster(
+                evidence.features[firsts].double().numpy(), evidence.labels[firsts], seed=self.seed
+            )
+        if cluster is None:
+            self.not_looked_for["poisoned"] = (
+                f"without known poison it takes {FEWEST_CLASSES} classes of {FEWEST} samples to compare"
+            )
+            return None
+        return searches.trigger_poison(self.case, cluster)
+
+
+def _names(names: Any, n: int) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    found = tuple(map(str, names))
+    if len(found) != n:
+        raise InputError("names do not match the samples", expected=f"{n} names", got=len(found))
+    return found

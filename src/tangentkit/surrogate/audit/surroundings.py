@@ -1,0 +1,118 @@
+"""The surroundings of every sample: its nearest neighbors, and the laws of their distances.
+
+Where the density is nearly constant, volumes up to the neighbors of a sample are points of a Poisson process. With m
+dimensions and distances d_1 <= ... <= d_k the spacings j (log d_{j+1} - log d_j), j = 1..k-1, are then independent
+and exponential, all with the mean 1/m. So one spacing over the mean of the others has an F law, whatever m is.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from scipy import stats
+from torch import Tensor
+
+from tangentkit.core.memory import Budget
+from tangentkit.core.progress import Progress
+from tangentkit.linalg.operators.matrices import FactorOperator
+from tangentkit.surrogate.audit.evidence import strips
+from tangentkit.surrogate.nearest import neighbors
+
+NEIGHBORS = 25
+"""Neighbors that are looked at."""
+ROUNDING = 1e-6
+"""Distances below which float32 features are equal."""
+SHOULDER = (0.8, 0.9)
+"""The quantiles between which the fall of a law is measured: what is beyond may be what is sought."""
+
+
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """Distances to the nearest samples, the nearest first, and their numbers."""
+
+    distances: Float[np.ndarray, "n k"]
+    indices: Int[np.ndarray, "n k"]
+
+
+def surroundings(
+    points: Float[Tensor, "n d"], *, budget: Budget, progress: bool | Progress = False
+) -> Surroundings:
+    """The nearest other points of every point on a sphere, as many as `NEIGHBORS`."""
+    n = len(points)
+    k = min(NEIGHBORS, n - 1)
+    found = neighbors(FactorOperator(points), k=k + 1, progress=progress).indices
+    others = _without_self(found)
+    # Of near points 2 - 2 cos is all rounding; the difference of their features is not.
+    distances = torch.empty(n, k, dtype=torch.float64)
+    for rows in strips(n, k * points.shape[1], budget):
+        gaps = points[rows, None] - points[others[rows]]
+        distances[rows] = torch.linalg.vector_norm(gaps.double(), dim=2)
+    order = distances.argsort(1)
+    return Surroundings(
+        distances.gather(1, order).clamp_min(ROUNDING).numpy(), others.gather(1, order).numpy()
+    )
+
+
+def _without_self(found: Int[Tensor, "n l"]) -> Int[Tensor, "n k"]:
+    """Without the point itself; where equal points have crowded it out, without the last."""
+    n, size = found.shape
+    own = found == torch.arange(n)[:, None]
+    own[~own.any(1), -1] = True
+    return found[~own].reshape(n, size - 1)
+
+
+def closeness(
+    distances: Float[np.ndarray, "n k"], largest: int
+) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+    """How likely it is that a sample has so close a group of neighbors by chance, and the size of that group.
+
+    The p-value is that of the widest gap, relative to the other spacings, after the first 1, ..., `largest`
+    neighbors, times their number (Bonferroni).
+
+    Example:
+        >>> near = np.sort(np.random.default_rng(0).random((1, 24)) ** (1 / 5))
+        >>> p, size = closeness(np.insert(near, 0, 1e-3, axis=1), 4)
+        >>> bool(p[0] < 1e-4), int(size[0])
+        (True, 1)
+    """
+    k = distances.shape[1]
+    largest = min(largest, k - 2)
+    if largest < 1:
+        return np.ones(len(distances)), np.zeros(len(distances), int)
+    spacings = np.arange(1, k) * np.diff(np.log(distances), axis=1)
+    total = spacings.sum(1, keepdims=True)
+    rest = (total - spacings[:, :largest]) / (k - 2)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = np.where(
+            rest > 0, spacings[:, :largest] / rest, np.where(spacings[:, :largest] > 0, np.inf, 0.0)
+        )
+    p = stats.f.sf(ratio, 2, 2 * (k - 2))
+    best = p.argmin(1)
+    return np.minimum(1.0, largest * p[np.arange(len(p)), best]), best + 1
+
+
+def remoteness(values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """P(a value at least as large) under the law of most values, as far as it can be bounded.
+
+    Where a density is log-concave, as those of normal, gamma and Gumbel laws are, the logarithm of P(X > t) falls
+    ever faster. So beyond its shoulder, from the quantile a at 80 % to b at 90 %, it is below the line through both:
+
+        p = 0.1 exp(-λ (value - b)),  λ = log 2 / (b - a).
+
+    Up to b it is the share of larger values. Strangers beyond b, up to a tenth of all, only make it larger.
+
+    Example:
+        >>> values = np.random.default_rng(0).normal(size=4000)
+        >>> p = remoteness(np.append(values, 9.0))
+        >>> bool(p[-1] < 1e-5), bool((p < 0.01).mean() < 0.01)
+        (True, True)
+    """
+    order = np.sort(values)
+    shares = 1 - np.searchsorted(order, values) / len(values)
+    a, b = np.quantile(values, SHOULDER)
+    if not b > a:
+        return shares
+    above = 1 - np.array(SHOULDER)
+    rate = np.log(above[0] / above[1]) / (b - a)
+    return np.where(values > b, above[1] * np.exp(-rate * (values - b)), shares)

@@ -1,0 +1,269 @@
+"""The audit finds what was planted, says why, and leaves clean data alone."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+from torch.utils.data import TensorDataset
+
+import tangentkit as tk
+from surrogate.networks import backdoored, trained
+from tangentkit.core import InputError, NumericalError, UnknownNameError
+from tangentkit.core.seeds import Key
+from tangentkit.surrogate import Share
+from tangentkit.surrogate.audit.kinds import KINDS
+from tangentkit.surrogate.shares import precision_and_recall
+
+
+def plain(inputs=8, outputs=5):
+    """A network whose last layer sees the sample itself."""
+    return nn.Linear(inputs, outputs)
+
+
+def groups(n=300, classes=5, inputs=8, seed=0, spread=1.0):
+    """Gaussian classes that overlap a little, labels from the true probabilities."""
+    generator = torch.Generator().manual_seed(seed)
+    centers = 2.5 * torch.randn(classes, inputs, generator=generator)
+    y = torch.arange(n) % classes
+    x = centers[y] + spread * torch.randn(n, inputs, generator=generator)
+    scores = -0.5 * torch.cdist(x, centers).square() / spread**2
+    return x, torch.multinomial(scores.softmax(1), 1, generator=generator)[:, 0]
+
+
+def mislabeled(data, share, seed=0):
+    """The data with a share of its labels replaced by others, and which ones."""
+    rng = Key(seed).fold("wrong labels").numpy()
+    wrong = np.zeros(len(data), bool)
+    wrong[rng.choice(len(data), round(share * len(data)), replace=False)] = True
+    shift = torch.from_numpy(rng.integers(1, len(data.classes), len(data)))
+    new = torch.where(torch.from_numpy(wrong), (data.targets + shift) % len(data.classes), data.targets)
+    return replace(data, targets=new), wrong
+
+
+def shares_of(found, kind, truth):
+    flagged = np.zeros(found.samples, bool)
+    flagged[[flag.sample for flag in found.of(kind)]] = True
+    return precision_and_recall(flagged, np.asarray(truth))
+
+
+def test_clean_data_are_flagged_no_more_often_than_the_level():
+    repeats = 8
+    counts = dict.fromkeys(("mislabeled", "near-duplicate", "outlying", "underrepresented", "poisoned"), 0)
+    for seed in range(repeats):
+        found = tk.audit(plain(), groups(seed=seed), progress=False)
+        for kind in found.counts:
+            counts[kind] += 1
+    for kind, number in counts.items():
+        assert stats.binomtest(number, repeats, 0.05, alternative="greater").pvalue > 1e-2, kind
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [400, 1500])
+def test_clean_data_are_flagged_no_more_often_than_the_level_over_many_repeats(n):
+    repeats = 60
+    flags = [tk.audit(plain(), groups(n, seed=seed), progress=False).counts for seed in range(repeats)]
+    for kind in ("mislabeled", "near-duplicate", "outlying", "underrepresented", "poisoned"):
+        number = sum(kind in counts for counts in flags)
+        assert stats.binomtest(number, repeats, 0.05, alternative="greater").pvalue > 1e-3, kind
+
+
+def test_planted_labels_are_found_on_real_pictures():
+    dirty, wrong = mislabeled(tk.data.load("fashion-mini", "train"), 0.05)
+    network = trained(tk.data.load("fashion-mini", "test"))
+    found = tk.audit(network, dirty, progress=False)
+    precision, recall = shares_of(found, "mislabeled", wrong)
+    assert precision.interval[1] > 0.95
+    assert precision.value > 0.85
+    assert recall.value > 0.2
+    assert found.label_noise == pytest.approx(0.05 * 10 / 9, abs=0.025)
+    flag = found.of("mislabeled")[0]
+    assert repr(dirty.classes[dirty.targets[flag.sample]]) in flag.reason
+    assert "a probe that has not seen it" in flag.reason
+    assert all(dirty.targets[other] != dirty.targets[flag.sample] for other in flag.evidence)
+
+
+@pytest.mark.slow
+@pytest.mark.data
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.2])
+@pytest.mark.usefixtures("real_data")
+def test_planted_labels_are_found_at_every_share(share):
+    data = tk.data.load("fashion-mnist", "train", limit=8000)
+    network = trained(tk.data.load("fashion-mnist", "test", limit=4000), epochs=6)
+    dirty, wrong = mislabeled(data, share)
+    precision, recall = shares_of(tk.audit(network, dirty, progress=False), "mislabeled", wrong)
+    assert precision.interval[1] > 0.8
+    assert recall.value > 0.25
+
+
+def test_copies_are_found_with_their_labels():
+    data = tk.data.load("fashion-mini", "train", limit=600)
+    generator = torch.Generator().manual_seed(0)
+    noise = 0.01 * torch.randn(12, 1, 28, 28, generator=generator)
+    x = torch.cat([data.inputs, data.inputs[:10], (data.inputs[20:32] + noise).clamp(0, 1)])
+    y = torch.cat([data.targets, data.targets[:10], data.targets[20:32]])
+    y[600] = (y[600] + 1) % 10
+    y[611] = (y[611] + 1) % 10
+    found = tk.audit(tk.models.lenet(seed=0).eval(), (x, y), progress=False)
+    exact = {flag.sample: flag for flag in found.of("duplicate")}
+    assert set(exact) == {*range(10), *range(600, 610)}
+    assert exact[3].evidence == (603,)
+    assert exact[603].reason == "the same as sample 3"
+    planted = np.zeros(622, bool)
+    planted[20:32] = planted[610:] = True
+    precision, recall = shares_of(found, "near-duplicate", planted)
+    assert recall.value > 0.9
+    assert precision.value > 0.8
+    conflicts = {flag.sample: flag.evidence for flag in found.of("conflicting")}
+    assert conflicts[0] == (600,)
+    assert conflicts[600] == (0,)
+    assert 611 in conflicts
+
+
+def test_strangers_and_rare_kinds_are_told_apart():
+    x, y = groups(600, spread=0.4, inputs=12)
+    directions = torch.eye(12)
+    strangers = 30 * torch.stack([directions[7] - directions[8], directions[9] - directions[10]])
+    rare = 20 * (directions[11] + directions[0] * 0.3) + 0.4 * torch.randn(8, 12)
+    found = tk.audit(plain(12), (torch.cat([x, strangers, rare]), torch.cat([y, torch.zeros(10).long()])))
+    outlying, few = ({flag.sample for flag in found.of(kind)} for kind in ("outlying", "underrepresented"))
+    assert {600, 601} <= outlying
+    assert set(range(602, 610)) <= few | outlying
+    assert len(few & set(range(602, 610))) >= 6
+    flag = next(flag for flag in found.of("underrepresented") if flag.sample >= 602)
+    assert flag.reason.startswith("one of about")
+    assert set(flag.evidence) <= set(range(602, 610))
+
+
+def test_known_poison_leads_to_more():
+    model, dirty, mask = backdoored()
+    poison = mask.nonzero().flatten()
+    known = torch.zeros_like(mask)
+    known[poison[::2]] = True
+    found = tk.audit(model, dirty, poisoned=known, progress=False)
+    truth = (mask & ~known).numpy()
+    precision, recall = shares_of(found, "poisoned", truth)
+    assert precision.value > 0.95
+    assert recall.value > 0.4
+    assert "nearest samples are known to be poisoned" in found.of("poisoned")[0].reason
+    assert all(known[other] for other in found.of("poisoned")[0].evidence)
+
+
+def test_every_form_of_data_gives_the_same_flags():
+    x, y = groups(200)
+    y[:6] = (y[:6] + 1) % 5
+    model = plain()
+
+    class Named(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.head = model
+
+        def forward(self, numbers):
+            return self.head(numbers)
+
+    forms = [
+        (model, (x, y)),
+        (model, (x.numpy(), y.tolist())),
+        (model, TensorDataset(x, y)),
+        (model, tk.data.Data(x, y, "toy", "train", tuple("01234"))),
+        (Named(), ({"numbers": x}, y)),
+        (model, (x, [f"{label}" for label in y.tolist()])),
+    ]
+    expected = tk.audit(*forms[0]).to_dict()
+    assert expected["flags"]
+    for network, data in forms[1:]:
+        found = tk.audit(network, data).to_dict()
+        assert found["flags"] == expected["flags"]
+    double = tk.audit(plain().double(), (x.double(), y))
+    assert double.chances["mislabeled"].shape == (200,)
+
+
+def test_a_small_memory_changes_nothing():
+    x, y = groups(200)
+    whole, small = (tk.audit(plain(), (x, y), memory=memory) for memory in ("1GB", "100kB"))
+    assert whole.flags == small.flags
+
+
+def test_samples_without_labels_are_looked_at_without_them():
+    x, _ = groups(200)
+    found = tk.audit(plain(), torch.cat([x, x[:2]]))
+    assert found.counts["duplicate"] == 4
+    assert found.not_looked_for["mislabeled"] == "no labels"
+    assert "conflicting" not in found.counts
+
+
+def test_a_class_of_one_sample_is_left_out_of_the_probe():
+    x, y = groups(200)
+    y[17] = 77
+    found = tk.audit(plain(), (x, y))
+    assert found.chances["mislabeled"][17] == 1
+    assert found.classes == ("0", "1", "2", "3", "4", "77")
+
+
+def test_the_results_print_draw_and_become_json(tmp_path):
+    import json
+
+    x, y = groups(200)
+    found = tk.audit(
+        plain(), (torch.cat([x, x[:1]]), torch.cat([y, y[:1]])), names=[f"f{i}" for i in range(201)]
+    )
+    assert repr(found).startswith("Audit(")
+    assert "duplicate" in str(found.table())
+    assert "f200" in str(found.flag_table("duplicate"))
+    assert found.plot().get_xlabel() == "flags"
+    assert json.loads(json.dumps(found.to_dict()))["counts"]["duplicate"] == 2
+    with pytest.raises(UnknownNameError, match="'duplicate'"):
+        found.of("duplicates")
+
+
+def test_the_page_shows_pictures_escapes_and_is_silent_about_what_was_not_found(tmp_path):
+    data = tk.data.load("fashion-mini", "train", limit=200)
+    x = torch.cat([data.inputs, data.inputs[:2]])
+    labels = [
+        "<script>alert(1)</script>" if t == 0 else f"class {t}" for t in [*data.targets, *data.targets[:2]]
+    ]
+    names = [f"../{i}<b>.png" for i in range(202)]
+    found = tk.audit(tk.models.lenet(seed=0).eval(), (x, labels), names=names, progress=False)
+    page = found.report(tmp_path / "page.html").read_text()
+    assert "<script>" not in page
+    assert "<b>" not in page
+    assert page.count("data:image/png") >= 2  # light and dark
+    assert "occurs more than once" in page
+    for kind in ("outlying", "poisoned", "underrepresented"):
+        assert kind not in found.counts
+        assert KINDS[kind] not in page
+
+
+def test_clean_data_make_a_page_that_says_so(tmp_path):
+    found = tk.audit(plain(), groups(100, seed=1))
+    assert not found.flags, found
+    assert "Nothing was flagged." in found.report(tmp_path / "page.html").read_text()
+
+
+def test_refusals():
+    x, y = groups(60)
+    with pytest.raises(InputError, match="ConjugateKernel"):
+        tk.audit(plain(), (x, y), tk.TangentKernel(plain()))
+    with pytest.raises(InputError, match=r"expected shape \(60,\), got \(59,\)"):
+        tk.audit(plain(), (x, y[:-1]))
+    with pytest.raises(InputError, match="labels are no classes"):
+        tk.audit(plain(), (x, y.float()))
+    with pytest.raises(InputError, match="expected 60 names, got 2"):
+        tk.audit(plain(), (x, y), names=["a", "b"])
+    with pytest.raises(InputError, match="bad level"):
+        tk.audit(plain(), (x, y), level=1.0)
+    with pytest.raises(InputError, match="expected 4 different ones or more, got 1"):
+        tk.audit(plain(), (x[:1].expand(5, -1), y[:5]))
+    with pytest.raises(InputError, match="sentences are no numbers"):
+        tk.audit(plain(), tk.data.Data(["a", "b"], torch.tensor([0, 1]), "toy", "train", ("a", "b")))
+    bad = x.clone()
+    bad[7, 0] = torch.nan
+    with pytest.raises((InputError, NumericalError), match="finite"):
+        tk.audit(plain(), (bad, y))
+
+
+def test_a_share_prints_its_interval():
+    assert str(Share(1, 2)) == "50.0 % (1.3 to 98.7 %), 1 of 2"
