@@ -3,16 +3,17 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
-# Many small tests: two processes of one thread each beat one process of two threads.
-PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/python -m pytest
+# Many small tests: two processes of one thread each beat one process of two threads. Byte code is kept, whatever the
+# environment says: to compile all tests, with their rewritten asserts, takes longer than to collect them.
+PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
 .PHONY: demo test setup test-slow lint docs bench clean
 
 demo: $(VENV)/.base
-	$(BIN)/tangentkit run surrogate --scale quick
+	$(BIN)/tangentkit explain --out runs/why.html
 
 test: lint
-	$(PYTEST) -n auto -m "not slow"
+	$(PYTEST) -n auto --dist worksteal -m "not slow"
 
 setup: $(VENV)/.test
 

@@ -10,8 +10,10 @@ from cases.case import cast as cast
 from cases.catalog import CASES as CASES
 from cases.formula import Formula as Formula
 from cases.oracle import TOLERANCE as TOLERANCE
+from cases.oracle import along as along
 from cases.oracle import expected as expected
 from cases.oracle import gap as gap
 from cases.oracle import jacobians as jacobians
 from cases.oracle import kernel_of as kernel_of
 from cases.oracle import kernel_of_jacobians as kernel_of_jacobians
+from cases.oracle import unlearned as unlearned

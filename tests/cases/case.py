@@ -36,9 +36,9 @@ class Case:
 
     def model(self, dtype: torch.dtype = torch.float64) -> nn.Module:
         """A fresh copy of the module; all its parameters and statistics are random, none is at rest."""
-        with torch.random.fork_rng(), warnings.catch_warnings():
+        with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            torch.manual_seed(Key(0).fold("model", self.name).entropy % 2**63)
+            torch.default_generator.manual_seed(Key(0).fold("model", self.name).entropy % 2**63)
             model = self.make()
             _stir(model)
         # `to` would make complex parameters real.

@@ -10,6 +10,8 @@ from torch import Tensor
 from cases.catalog import CASES
 from tangentkit import reference
 from tangentkit.empirical import TangentKernel
+from tangentkit.empirical.outputs import as_outputs
+from tangentkit.empirical.trust.profiles import Profiles
 
 
 @cache
@@ -22,14 +24,36 @@ def jacobians(name: str) -> tuple[Tensor, Tensor]:
         return tuple(reference.jacobian(model, batch, **case.keywords) for batch in (x, y))  # pyright: ignore
 
 
-def kernel_of(name: str, outputs: str | int = "trace", dtype: torch.dtype = torch.float64) -> TangentKernel:
-    """The tangent kernel of a case, one for all laws: what it has learned of the model serves them all."""
-    return _kernel(name, outputs, dtype)
+def along(kernel: TangentKernel, outputs: str | int | Tensor) -> TangentKernel:
+    """The kernel of other outputs of the same snapshot, with all that has been learned of it.
+
+    Kernels of one model differ in their directions alone. To learn what a model is takes longer than many small
+    matrices: once is enough.
+    """
+    return _twin(kernel, outputs=as_outputs(outputs))
+
+
+def unlearned(kernel: TangentKernel) -> TangentKernel:
+    """The kernel of the same snapshot, as it was before it saw a batch."""
+    return _twin(kernel, _profiles=Profiles(kernel.function))
+
+
+def _twin(kernel: TangentKernel, **changed: object) -> TangentKernel:
+    other = object.__new__(TangentKernel)
+    vars(other).update(vars(kernel), **changed)
+    return other
+
+
+def kernel_of(
+    name: str, outputs: str | int | Tensor = "trace", dtype: torch.dtype = torch.float64
+) -> TangentKernel:
+    """The tangent kernel of a case; all laws share what has been learned of the model."""
+    return along(_learned(name, dtype), outputs)
 
 
 @cache
-def _kernel(name: str, outputs: str | int, dtype: torch.dtype) -> TangentKernel:
-    return CASES[name].kernel(outputs, dtype)
+def _learned(name: str, dtype: torch.dtype) -> TangentKernel:
+    return CASES[name].kernel(dtype=dtype)
 
 
 def expected(name: str, outputs: str | int | Tensor, *, symmetric: bool) -> Tensor:

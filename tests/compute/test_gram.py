@@ -20,6 +20,7 @@ from tangentkit.core.seeds import Key
 from tangentkit.linalg import CG, DenseOperator, hutchinson_trace, solve, spectrum
 
 MODEL = nn.Sequential(nn.Linear(3, 8), nn.Tanh(), nn.Linear(8, 2)).double()
+RECTIFIED = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2)).double()
 BETWEEN = torch.tensor([[2.0, 0.5], [0.5, 1.0]], dtype=torch.float64)
 KERNELS = {
     "gaussian": Gaussian(),
@@ -37,9 +38,11 @@ KERNELS = {
     "embedding": tk.EmbeddingKernel(MODEL).normalized(),
     "sketched": tk.SketchedTangentKernel(MODEL, 32),
     "sketched, count": tk.SketchedTangentKernel(MODEL, 32, "pseudo", "count").normalized(),
-    "infinite": tk.InfiniteKernel(MODEL),
-    "infinite, composed": 0.5 * tk.InfiniteKernel(MODEL, kind="nngp").normalized() + tk.TangentKernel(MODEL),
-    "monte carlo": tk.MonteCarloKernel(lambda: nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1)).double(), 2),
+    "infinite": tk.InfiniteKernel(RECTIFIED),
+    "infinite, composed": 0.5 * tk.InfiniteKernel(RECTIFIED, "nngp").normalized() + tk.TangentKernel(MODEL),
+    "monte carlo": tk.MonteCarloKernel(
+        lambda: nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 1)).double(), 2, kernel=tk.ConjugateKernel
+    ),
 }
 
 

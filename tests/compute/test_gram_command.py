@@ -61,7 +61,7 @@ def test_it_writes_the_kernel_and_goes_on_where_it_stopped(tangentkit, tmp_path)
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate"])
-def test_a_damaged_tile_is_told_by_the_next_run_and_mended_when_asked(tangentkit, tmp_path, damage):
+def test_a_damaged_tile_is_reported_by_the_next_run_and_repaired_on_request(tangentkit, tmp_path, damage):
     assert tangentkit(*WORDS, "--store", "k.zarr").code == 0
     path = tmp_path / "k.zarr" / "gram" / "c" / "1" / "3"
     whole = path.read_bytes()
@@ -86,7 +86,7 @@ def test_what_is_there_is_not_counted_again(tangentkit, tmp_path):
     assert "10 tiles of 8 samples a side, 7 of them there," in done.err
 
 
-def test_a_dry_run_writes_nothing_and_tells_the_cost(tangentkit, tmp_path):
+def test_a_dry_run_writes_nothing_and_prints_the_cost(tangentkit, tmp_path):
     done = tangentkit(*WORDS, "--store", "k.zarr", "--dry-run", "--json")
     assert done.code == 0
     record = json.loads(done.out)
@@ -252,7 +252,7 @@ def test_a_model_of_the_users_own_takes_weights(tangentkit, own, tmp_path):
         ("a:b:c", "expected MODULE:FUNCTION"),
     ],
 )
-def test_what_gives_no_model_is_told_in_one_line(tangentkit, own, tmp_path, name, said):
+def test_what_gives_no_model_is_an_error_of_one_line(tangentkit, own, tmp_path, name, said):
     done = tangentkit(*with_model(name), "--store", "k.zarr")
     assert done.code == 2
     (line,) = done.err.splitlines()
@@ -261,7 +261,7 @@ def test_what_gives_no_model_is_told_in_one_line(tangentkit, own, tmp_path, name
     assert not (tmp_path / "k.zarr").exists()
 
 
-def test_a_stale_lock_is_broken_when_told(tangentkit, tmp_path):
+def test_a_stale_lock_is_broken_on_request(tangentkit, tmp_path):
     assert tangentkit(*WORDS, "--store", "k.zarr").code == 0
     (tmp_path / "k.zarr" / "gram" / "c" / "0" / "0").unlink()
     lock = tmp_path / "k.zarr" / "lock.json"
@@ -293,7 +293,7 @@ def test_engines_by_name():
             parse_engine(bad)
 
 
-def test_lines_of_progress_tell_rate_and_remaining_time(monkeypatch, capsys):
+def test_lines_of_progress_show_rate_and_remaining_time(monkeypatch, capsys):
     clock = iter([0.0, 0.0, 5.0, 20.0, 40.0])
     monkeypatch.setattr("time.monotonic", lambda: next(clock))
     hear = ProgressLines()

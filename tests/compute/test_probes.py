@@ -288,7 +288,7 @@ def test_what_a_model_counts_and_keeps_while_it_runs_does_not_count(tmp_path):
         gram(kernel, samples(), store=tmp_path / "k")
 
 
-def test_other_names_are_told_where_values_differ(tmp_path):
+def test_the_error_lists_other_names_where_values_differ(tmp_path):
     gram(tk.TangentKernel(layers()), samples(), store=tmp_path / "k")
 
     def doubled(model, x):

@@ -2,12 +2,14 @@
 
 import copy
 import warnings
+from dataclasses import dataclass
+from functools import cache
 
 import pytest
 import torch
 from torch.utils import _pytree as pytree
 
-from cases import CASES, TOLERANCE, M, N, cast, expected, gap, jacobians, kernel_of
+from cases import CASES, TOLERANCE, M, N, along, cast, expected, gap, jacobians, kernel_of, unlearned
 from tangentkit.core.batches import take
 from tangentkit.empirical import plan, tangent
 from tangentkit.empirical.engine import engine
@@ -19,7 +21,100 @@ pytestmark = [
     # torch's own remark on an ordinary forward pass in float32.
     pytest.mark.filterwarnings("ignore:LSTM with projections"),
 ]
-over_cases = pytest.mark.parametrize("name", CASES)
+# All laws of a module in a row: in one process they share its reference, its kernel and what that has learned.
+over_cases = pytest.mark.parametrize("name", CASES, scope="module")
+
+
+@dataclass(frozen=True)
+class Life:
+    """What was seen of a kernel that was made, whose module was trained, and that only then saw a batch."""
+
+    kernel: tangent.TangentKernel
+    found: dict[str, torch.Tensor]
+    """What it gave."""
+    touched: list[str]
+    """What of the module and around it changed while the kernel was made, and while it was called."""
+    warnings: int
+    """Those of parameters that do not reach the output."""
+
+
+@cache
+def life(name):
+    """The kernel, in float64, of which all laws are."""
+    case = CASES[name]
+    model, (x, y) = case.model(), case.batches()
+    fresh = surroundings(model, x, y)
+    kernel = tangent.TangentKernel(model, **case.keywords)
+    touched = changed(fresh, surroundings(model, x, y))
+    train(model)
+    trained = surroundings(model, x, y)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        found = {
+            "symmetric": kernel(x),
+            "cross": kernel(x, y),
+            "parts": sum(kernel.by_parameter(x).values()),
+            "diagonal": kernel.diag(x),
+            "product": kernel.product(x, a_vector(name, torch.float64)),
+        }
+        kernel.plan(x, y)
+    touched += changed(trained, surroundings(model, x, y))
+    return Life(kernel, found, touched, sum(issubclass(w.category, UnusedParameterWarning) for w in caught))
+
+
+def train(model):
+    """Other values, and of all modules every other one, the model first, in training mode."""
+    with torch.no_grad():
+        for tensor in (*model.parameters(), *model.buffers()):
+            if tensor.is_floating_point() or tensor.is_complex():
+                (tensor._values() if tensor.is_sparse else tensor).mul_(0.5).add_(0.1)
+    for i, part in enumerate(model.modules()):
+        part.training = i % 2 == 0
+
+
+def surroundings(model, *batches):
+    """All that a kernel must not change."""
+    return {
+        "modes": {name: child.training for name, child in model.named_modules()},
+        "hooks": {
+            name: [len(hooks) for key, hooks in vars(child).items() if key.endswith("_hooks")]
+            for name, child in model.named_modules()
+        },
+        "grads": {name: p.grad is None for name, p in model.named_parameters()},
+        "tensor hooks": {name: not p._backward_hooks for name, p in model.named_parameters()},
+        "requires_grad": {name: p.requires_grad for name, p in model.named_parameters()},
+        "identity": {name: id(p) for name, p in model.named_parameters()},
+        "values": copy.deepcopy({name: value.detach() for name, value in model.state_dict().items()}),
+        "batches": copy.deepcopy(batches),
+        "chance": torch.get_rng_state(),
+        "switches": (torch.is_grad_enabled(), torch.backends.mha.get_fastpath_enabled()),
+    }
+
+
+def changed(before, after):
+    return [what for what, old in before.items() if not same(old, after[what])]
+
+
+def same(a, b):
+    (old, places), (new, others) = pytree.tree_flatten(a), pytree.tree_flatten(b)
+    return places == others and all(
+        torch.equal(one.to_dense(), other.to_dense()) if isinstance(one, torch.Tensor) else one == other
+        for one, other in zip(old, new, strict=True)
+    )
+
+
+def asked(name, outputs="trace"):
+    """The kernel of some outputs, of the same snapshot."""
+    return along(life(name).kernel, outputs)
+
+
+@cache
+def matrix(name, outputs="trace", *, symmetric):
+    """k(x, x) or k(x, y), computed once for all laws."""
+    if outputs == "trace":
+        return life(name).found["symmetric" if symmetric else "cross"]
+    x, y = CASES[name].batches()
+    return asked(name, outputs)(x, None if symmetric else y)
 
 
 def choices(name):
@@ -38,42 +133,52 @@ def test_the_zoo_is_large():
 
 
 @over_cases
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
-def test_every_kernel_of_the_outputs_is_right(name, dtype):
-    case = CASES[name]
-    (x, y), gaps = case.batches(dtype), {}
-    every = choices(name)
-    # The kinds differ in their directions alone: of float32, the sum of all and all apart do.
-    wanted = every if dtype == torch.float64 else {kind: every[kind] for kind in ("trace", "full")}
-    for kind, outputs in wanted.items():
-        kernel = case.kernel(outputs, dtype) if kind == "vector" else kernel_of(name, outputs, dtype)
-        if dtype == torch.float64 or kind == "trace":
-            gaps[f"{kind}, symmetric"] = gap(kernel(x), expected(name, outputs, symmetric=True))
-        gaps[f"{kind}, cross"] = gap(kernel(x, y), expected(name, outputs, symmetric=False))
-    assert {kind: g for kind, g in gaps.items() if not g <= TOLERANCE[dtype]} == {}
+def test_every_kernel_of_the_outputs_is_right(name):
+    (x, y), gaps = CASES[name].batches(), {}
+    for kind, outputs in choices(name).items():
+        once = kind in ("trace", "full")  # which other laws are about, too
+        for symmetric in (True, False):
+            k = (
+                matrix(name, kind, symmetric=symmetric)
+                if once
+                else asked(name, outputs)(x, None if symmetric else y)
+            )
+            gaps[kind, symmetric] = gap(k, expected(name, outputs, symmetric=symmetric))
+    assert {kind: g for kind, g in gaps.items() if not g <= TOLERANCE[torch.float64]} == {}
+
+
+@over_cases
+def test_kernels_in_float32_are_right(name):
+    # Kinds differ in their directions alone: the sum of all, and all apart, which comes first here, as the other does
+    # above: a kernel that has learned nothing yet is right for either.
+    x, y = CASES[name].batches(torch.float32)
+    full, trace = (kernel_of(name, outputs, torch.float32) for outputs in ("full", "trace"))
+    gaps = {
+        "full, cross": gap(full(x, y), expected(name, "full", symmetric=False)),
+        "trace, symmetric": gap(trace(x), expected(name, "trace", symmetric=True)),
+        "trace, cross": gap(trace(x, y), expected(name, "trace", symmetric=False)),
+    }
+    assert {kind: g for kind, g in gaps.items() if not g <= TOLERANCE[torch.float32]} == {}
 
 
 @over_cases
 def test_symmetric_positive_and_the_trace_of_full_is_trace(name):
     x, y = CASES[name].batches()
-    kernel = kernel_of(name, "full")
-    k = kernel(x)
+    k, cross = (matrix(name, "full", symmetric=same) for same in (True, False))
     block = k.reshape(N * k.shape[1], -1)
     assert torch.equal(block, block.T)
     assert torch.linalg.eigvalsh(block)[0] >= -1e-10 * block.abs().max()
-    cross = kernel(x, y)
-    assert gap(kernel(y, x), cross.permute(2, 3, 0, 1)) <= 1e-12
+    assert gap(asked(name, "full")(y, x), cross.permute(2, 3, 0, 1)) <= 1e-12
     # The trace of the full kernel is the trace kernel.
-    assert gap(kernel_of(name)(x, y), torch.einsum("icjc->ij", cross)) <= 1e-12
+    assert gap(matrix(name, symmetric=False), torch.einsum("icjc->ij", cross)) <= 1e-12
 
 
 @over_cases
 def test_parameters_sum_to_the_kernel_and_each_is_right(name):
-    case = CASES[name]
-    x, y = case.batches()
-    kernel = kernel_of(name)
+    x, y = CASES[name].batches()
+    kernel = life(name).kernel
     parts = kernel.by_parameter(x, y)
-    assert gap(sum(parts.values()), kernel(x, y)) <= 1e-12
+    assert gap(sum(parts.values()), matrix(name, symmetric=False)) <= 1e-12
     jx, jy = jacobians(name)
     scale, start = expected(name, "trace", symmetric=False).abs().max(), 0
     assert list(parts) == list(kernel.function.params)
@@ -82,8 +187,7 @@ def test_parameters_sum_to_the_kernel_and_each_is_right(name):
         truth = torch.einsum("icp,jcp->ij", jx[:, :, start:stop], jy[:, :, start:stop])
         assert (part - truth).abs().max() <= 1e-10 * scale, parameter
         start = stop
-    halves = kernel.by_parameter(x)
-    assert gap(sum(halves.values()), kernel(x)) <= 1e-12
+    assert gap(life(name).found["parts"], matrix(name, symmetric=True)) <= 1e-12
 
 
 @over_cases
@@ -96,9 +200,9 @@ def test_batch_size_and_groups_of_directions_do_not_matter(name, monkeypatch):
         made.append(Batching(4, work.r if work.full else max(1, work.r - 1), 3))
         return made[-1]
 
+    trace, full = asked(name), asked(name, "full")
     for user in (engine, plan):
         monkeypatch.setattr(user, "batching", small)
-    trace, full = kernel_of(name), kernel_of(name, "full")
     assert trace.plan(x).batching == made[-1]
     assert gap(trace(x), expected(name, "trace", symmetric=True)) <= 1e-10
     assert gap(trace(x, y), expected(name, "trace", symmetric=False)) <= 1e-10
@@ -110,8 +214,7 @@ def test_batch_size_and_groups_of_directions_do_not_matter(name, monkeypatch):
 @over_cases
 def test_samples_alone_and_in_tiles(name):
     x, y = CASES[name].batches()
-    kernel = kernel_of(name)
-    whole = kernel(x, y)
+    kernel, whole = asked(name), matrix(name, symmetric=False)
     assert gap(torch.cat([kernel(take(x, slice(i, i + 1)), y) for i in range(N)]), whole) <= 1e-12
     columns = [slice(0, 1), slice(1, M)]
     assert gap(torch.cat([kernel(x, take(y, part)) for part in columns], 1), whole) <= 1e-12
@@ -120,117 +223,73 @@ def test_samples_alone_and_in_tiles(name):
 @over_cases
 def test_permuted_samples_permute_the_kernel(name):
     x, y = CASES[name].batches()
-    kernel, order, other = kernel_of(name), torch.tensor([3, 5, 0, 1, 4, 2]), torch.tensor([2, 0, 3, 1])
-    assert gap(kernel(take(x, order)), kernel(x)[order][:, order]) <= 1e-12
-    assert gap(kernel(take(x, order), take(y, other)), kernel(x, y)[order][:, other]) <= 1e-12
+    kernel, order, other = asked(name), torch.tensor([3, 5, 0, 1, 4, 2]), torch.tensor([2, 0, 3, 1])
+    k, cross = (matrix(name, symmetric=same) for same in (True, False))
+    assert gap(kernel(take(x, order)), k[order][:, order]) <= 1e-12
+    assert gap(kernel(take(x, order), take(y, other)), cross[order][:, other]) <= 1e-12
 
 
 @over_cases
 def test_diagonal_and_normalized(name):
-    case = CASES[name]
-    x, y = case.batches()
+    x, y = CASES[name].batches()
     for outputs in ("trace", "full"):
-        kernel = kernel_of(name, outputs)
-        k = kernel(x)
+        kernel, k = asked(name, outputs), matrix(name, outputs, symmetric=True)
         diagonal = kernel.diag(x)
         assert gap(diagonal, k.diagonal() if k.ndim == 2 else torch.einsum("icic->ic", k)) <= 1e-12
-        if (diagonal > 0).all() and (kernel.diag(y) > 0).all():
+        squares = [j.square().sum(2 if outputs == "full" else (1, 2)) for j in jacobians(name)]
+        if all((norms > 0).all() for norms in squares):
             cosine = kernel.normalized()(x)
             ones = cosine.diagonal() if k.ndim == 2 else torch.einsum("icic->ic", cosine)
             assert (ones - 1).abs().max() <= 1e-12
             assert kernel.normalized()(x, y).abs().max() <= 1 + 1e-12
 
 
+def a_vector(name, dtype):
+    shape = expected(name, "full", symmetric=True).shape[:2]
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+
+
 @over_cases
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32], ids=["float64", "float32"])
 def test_product_is_the_full_kernel_times_a_vector(name, dtype):
-    x, _ = CASES[name].batches(dtype)
+    if dtype == torch.float64:
+        found = life(name).found["product"]
+    else:
+        found = kernel_of(name, "full", dtype).product(CASES[name].batches(dtype)[0], a_vector(name, dtype))
     full = expected(name, "full", symmetric=True)
-    v = torch.randn(full.shape[:2], generator=torch.Generator().manual_seed(1)).to(dtype)
-    found = kernel_of(name, "full", dtype).product(x, v)
-    assert gap(found, torch.einsum("icjd,jd->ic", full, v.double())) <= TOLERANCE[dtype]
+    assert gap(found, torch.einsum("icjd,jd->ic", full, a_vector(name, dtype).double())) <= TOLERANCE[dtype]
 
 
 @over_cases
 def test_later_training_changes_nothing(name):
-    case = CASES[name]
-    model, (x, y) = case.model(), case.batches()
-    kernel = tangent.TangentKernel(model, **case.keywords)
-    with torch.no_grad():
-        for tensor in (*model.parameters(), *model.buffers()):
-            if tensor.is_floating_point() or tensor.is_complex():
-                (tensor._values() if tensor.is_sparse else tensor).mul_(0.5).add_(0.1)
-    model.train()
-    assert gap(kernel(x), expected(name, "trace", symmetric=True)) <= 1e-10
-    assert gap(kernel(x, y), expected(name, "trace", symmetric=False)) <= 1e-10
-    full = expected(name, "full", symmetric=True)
-    v = torch.ones(full.shape[:2], dtype=torch.float64)
-    assert gap(kernel.product(x, v), full.sum((2, 3))) <= 1e-10
-    assert model.training
-
-
-def state(model):
-    """All that a kernel must not change."""
-    return {
-        "modes": {name: child.training for name, child in model.named_modules()},
-        "hooks": {
-            name: [len(hooks) for key, hooks in vars(child).items() if key.endswith("_hooks")]
-            for name, child in model.named_modules()
-        },
-        "grads": {name: p.grad is None for name, p in model.named_parameters()},
-        "tensor hooks": {name: not p._backward_hooks for name, p in model.named_parameters()},
-        "requires_grad": {name: p.requires_grad for name, p in model.named_parameters()},
-        "identity": {name: id(p) for name, p in model.named_parameters()},
-        "names": sorted(model.state_dict()),
-    }
+    found, truth = life(name).found, expected(name, "trace", symmetric=True)
+    assert gap(found["symmetric"], truth) <= 1e-10
+    assert gap(found["cross"], expected(name, "trace", symmetric=False)) <= 1e-10
+    assert gap(found["parts"], truth) <= 1e-10
+    assert gap(found["diagonal"], truth.diagonal()) <= 1e-10
+    product = torch.einsum(
+        "icjd,jd->ic", expected(name, "full", symmetric=True), a_vector(name, torch.float64)
+    )
+    assert gap(found["product"], product) <= 1e-10
 
 
 @over_cases
 def test_module_batch_and_chance_are_left_untouched(name):
-    case = CASES[name]
-    model, (x, y) = case.model(), case.batches()
-    before, values = state(model), copy.deepcopy({k: v.detach() for k, v in model.state_dict().items()})
-    batches = copy.deepcopy((x, y))
-    chance, grad, fast = (
-        torch.get_rng_state(),
-        torch.is_grad_enabled(),
-        torch.backends.mha.get_fastpath_enabled(),
-    )
-    kernel = tangent.TangentKernel(model, **case.keywords)
-    kernel(x, y)
-    kernel.by_parameter(x)
-    kernel.diag(x)
-    kernel.plan(x, y)
-    kernel.product(x, torch.ones_like(expected(name, "full", symmetric=True)[:, :, 0, 0]))
-    assert state(model) == before
-    assert all(
-        torch.equal(value.to_dense(), values[key].to_dense()) for key, value in model.state_dict().items()
-    )
-    assert torch.equal(torch.get_rng_state(), chance)
-    assert (torch.is_grad_enabled(), torch.backends.mha.get_fastpath_enabled()) == (grad, fast)
-    same = pytree.tree_map(
-        lambda a, b: torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b, (x, y), batches
-    )
-    assert all(pytree.tree_leaves(same))
+    assert life(name).touched == []
+
+
+@over_cases
+def test_warns_of_a_parameter_that_does_not_reach_the_output(name):
+    assert life(name).warnings == CASES[name].unused
 
 
 @over_cases
 def test_one_sample(name):
     x, y = CASES[name].batches()
     one = take(x, slice(5, 6))
-    kernel = CASES[name].kernel()  # which has seen nothing but this sample
+    kernel = unlearned(life(name).kernel)  # which sees nothing but this sample
     assert gap(kernel(one), expected(name, "trace", symmetric=True)[5:, 5:]) <= 1e-10
     assert gap(kernel(one, y), expected(name, "trace", symmetric=False)[5:]) <= 1e-10
-
-
-@over_cases
-def test_warns_of_a_parameter_that_does_not_reach_the_output(name):
-    case = CASES[name]
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        case.kernel()(case.batches()[0])
-    unused = [w for w in caught if issubclass(w.category, UnusedParameterWarning)]
-    assert len(unused) == case.unused
 
 
 def test_unused_parameters_are_named_once():

@@ -110,12 +110,12 @@ def test_of_labeled_data_the_inputs_are_the_batch():
         ),
     ],
 )
-def test_what_is_no_batch_is_told_how_to_become_one(data, message):
+def test_the_error_for_what_is_no_batch_says_how_to_make_one(data, message):
     with pytest.raises(InputError, match=message):
         as_batch(data)
 
 
-def test_images_are_told_how_to_become_a_batch():
+def test_the_error_for_images_says_how_to_make_a_batch():
     image = pytest.importorskip("PIL.Image").new("RGB", (4, 4))
     for data in (image, [image, image]):
         with pytest.raises(InputError, match=r"Image. Try: .*to_tensor"):
@@ -134,14 +134,14 @@ TOKENS = {"input_ids": torch.ones(4, 6).long(), "attention_mask": torch.ones(4, 
     ],
     ids=["labels", "order", "length"],
 )
-def test_tokens_that_do_not_match_are_told_what_to_do(other, advice):
+def test_the_error_for_tokens_that_do_not_match_says_what_to_do(other, advice):
     for pair in ((TOKENS, other), (other, TOKENS)):
         with pytest.raises(InputError, match=advice):
             check_same_structure(*pair)
 
 
 @pytest.mark.parametrize("kind", [dict, UserDict])
-def test_lists_of_tokens_are_told_how_to_become_tensors(kind):
+def test_the_error_for_lists_of_tokens_says_how_to_make_tensors(kind):
     with pytest.raises(InputError, match=f'got {kind.__name__}. Try: .*padding=True, return_tensors="pt"'):
         as_batch(kind({"input_ids": [[1, 2, 3], [4, 5]]}))
 
@@ -160,7 +160,7 @@ class Frame:
         return np.ones((2, 3))
 
 
-def test_data_frames_are_told_how_to_become_a_batch():
+def test_the_error_for_data_frames_says_how_to_make_a_batch():
     with pytest.raises(InputError, match=r"got Frame. Try: x.to_numpy\(\)"):
         as_batch(Frame())
 

@@ -160,7 +160,7 @@ with reused():
 
 
 @pytest.mark.skipif(platform.libc_ver() < ("glibc", "2.33"), reason="asks glibc about its heap")
-def test_freed_tensors_of_torch_are_kept_for_the_next():
+def test_memory_of_freed_tensors_of_torch_serves_the_next():
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
     mapped = subprocess.check_output([sys.executable, "-c", MAPPED], env=clean, text=True)
     assert int(mapped) == 0  # not straight from the system, to go back to it when it is freed

@@ -108,7 +108,7 @@ def test_inputs_that_a_layer_refuses(kernel, case):
 
 
 @pytest.mark.parametrize("kernel", ["tangent", "conjugate", "embedding", "sketched"])
-def test_lists_are_told_how_to_become_a_batch(kernel):
+def test_the_error_says_how_a_list_becomes_a_batch(kernel):
     found = KERNELS[kernel](of_vectors())
     error = refused(lambda: found([torch.rand(6) for _ in range(4)]))
     assert "'0' does not take this input: expected a tensor, got [float32 (6,), " in str(error)
@@ -217,7 +217,7 @@ def test_lambdas_go_into_pickles():
     assert torch.equal(pickle.loads(pickle.dumps(kernel))(x), kernel(x))
 
 
-def test_the_plan_tells_how_packed_sequences_avoid_the_loop():
+def test_the_plan_says_how_packed_sequences_avoid_the_loop():
     class Packed(nn.Module):
         def __init__(self):
             super().__init__()

@@ -80,7 +80,7 @@ def test_it_prints_as_a_table():
         assert word in text
 
 
-def test_reasons_of_the_generic_route_are_told():
+def test_plans_show_the_reasons_of_the_generic_route():
     case = CASES["custom function of a parameter"]
     row = next(r for r in case.kernel().plan(case.batches()[0]).rows if r.parameter == "w")
     assert row.route == "fallback (loop)"

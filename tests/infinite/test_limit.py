@@ -136,7 +136,7 @@ def test_a_converted_model_has_the_limit_of_the_plain_one():
 
 
 @pytest.mark.parametrize("pooled", [True, False])
-def test_the_plan_tells_pairs_positions_and_about_the_time(pooled):
+def test_the_plan_shows_pairs_positions_and_about_the_time(pooled):
     pool = [nn.AdaptiveAvgPool2d(1)] if pooled else []
     layers = [nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), *pool, nn.Flatten()]
     model = nn.Sequential(*layers, nn.Linear(4 if pooled else 4 * 36, 1))

@@ -363,7 +363,7 @@ def test_data_are_checked():
         train(network(), X, Y, settings, key=Key(0))["train acuracy"]
 
 
-def test_progress_is_told_and_can_be_shown(capsys):
+def test_progress_is_reported_and_can_be_shown(capsys):
     told = []
     train(network(), X, Y, SETTINGS["sgd"], key=Key(0), progress=lambda *a: told.append(a), stage="net")
     assert told == [("net", done, 4) for done in range(5)]

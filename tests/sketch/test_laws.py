@@ -124,7 +124,7 @@ def test_the_error_falls_as_one_over_the_root_of_dim(family, sketch):
 
 
 @over(["auto", "tensor", "count", "hybrid", "gaussian"])
-def test_the_error_that_is_told_is_the_true_one(family, sketch):
+def test_the_estimated_error_is_the_true_one(family, sketch):
     model, x = network(family, 8)
     truth = TangentKernel(model)(x)
     kernel = SketchedTangentKernel(model, dim=64, sketch=sketch, calibration=calibration(family, sketch))
@@ -261,7 +261,7 @@ def test_a_loss_is_sketched_by_its_own_gradient():
     assert (by_factors((x, targets)) - truth).norm() <= 0.1 * truth.norm()
 
 
-def test_random_output_signs_are_unbiased_and_their_error_is_told():
+def test_random_output_signs_are_unbiased_and_their_error_is_estimated():
     model, x = network("mlp", 6)
 
     def forward(m, batch):
@@ -280,7 +280,7 @@ def test_random_output_signs_are_unbiased_and_their_error_is_told():
     assert true / 1.5 <= torch.stack(told).square().sum((1, 2)).mean().sqrt() <= 1.5 * true
 
 
-def test_the_error_of_a_single_seed_of_few_signs_is_told_within_a_factor():
+def test_the_error_of_a_single_seed_of_few_signs_is_estimated_within_a_factor():
     model, x = network("mlp", 6)
     truth = TangentKernel(model)(x)
     kernel = SketchedTangentKernel(model, dim=256, probes=4)

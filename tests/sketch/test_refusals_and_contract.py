@@ -168,7 +168,7 @@ def test_bad_losses():
         kernel.features(x)
 
 
-def test_a_loss_for_each_output_is_told_what_to_do():
+def test_the_error_for_a_loss_of_each_output_says_what_to_do():
     def loss(f, t):
         return nn.functional.mse_loss(f, t, reduction="none")
 
@@ -256,7 +256,7 @@ def test_calibration_and_directions_are_snapshots_too():
     assert kernel.identity() == identity == expected.identity()
 
 
-def test_signs_that_are_not_kept_are_drawn_again(monkeypatch):
+def test_signs_that_do_not_fit_in_memory_are_drawn_again(monkeypatch):
     model, x = network("mlp")
     draws = []
     monkeypatch.setattr(explicit, "words", lambda key, n: draws.append(key) or words(key, n))
@@ -266,7 +266,7 @@ def test_signs_that_are_not_kept_are_drawn_again(monkeypatch):
     assert torch.equal(whole.features(x), features)
     assert draws == []
     kernel = SketchedTangentKernel(model, 32, sketch="count")
-    kernel._arranged(x).sketch.kept = 400
+    kernel._arranged(x).sketch.most_signs = 400
     for _ in range(2):
         draws.clear()
         assert torch.equal(kernel.features(x), features)

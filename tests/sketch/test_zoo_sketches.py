@@ -6,7 +6,6 @@ import torch
 from cases import CASES, expected, gap, jacobians
 from sketch.test_laws import expected_count
 from tangentkit.core.batches import batch_size, take
-from tangentkit.empirical.layers import MatrixLayer
 from tangentkit.sketch import SketchedTangentKernel, arrangement
 from tangentkit.sketch.methods.choice import choose
 
@@ -43,12 +42,8 @@ def test_count_does_not_depend_on_the_route(name):
 
 @over_cases
 def test_factors_give_the_kernel_to_within_the_error_of_a_sketch(name, monkeypatch):
-    def by_factors(sketch, structure, sizes, r, dim):
-        weights = {layer.weight for layer in structure.layers if isinstance(layer, MatrixLayer)}
-        found = choose("count", structure, sizes, r, dim)
-        return {
-            parameter: "tensor" if parameter in weights else method for parameter, method in found.items()
-        }
+    def by_factors(sketch, profile, r, dim):
+        return choose("count", profile, r, dim) | dict.fromkeys(profile.factored, "tensor")
 
     # However small a weight is.
     monkeypatch.setattr(arrangement, "choose", by_factors)

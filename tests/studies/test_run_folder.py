@@ -272,7 +272,7 @@ def test_a_pipe_in_a_strangers_folder_is_not_waited_at(finished):
         load_run(finished)
 
 
-def test_versions_are_told_where_no_metadata_can_be_read(toy, tmp_path, monkeypatch):
+def test_versions_are_found_where_no_metadata_can_be_read(toy, tmp_path, monkeypatch):
     def unreadable(*_):
         raise PermissionError("metadata")
 

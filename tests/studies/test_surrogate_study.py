@@ -125,7 +125,7 @@ def test_claims_carry_one_value_for_each_seed(result):
     assert claims[3].interval.mean == pytest.approx(means["trNTK"] - means["trNTK0"])
 
 
-def test_what_stood_in_is_told(result):
+def test_the_report_names_what_stood_in(result):
     told = " ".join(f"{part.what} {part.published} {part.here}" for part in result.stand_ins())
     for text in (
         "CIFAR-10",

@@ -20,11 +20,11 @@ from tangentkit.core.model.functions import Forward, check_inputs, snapshot
 from tangentkit.core.model.hooks import refuse_hooked_parameters
 from tangentkit.core.model.parameters import Selection, count
 from tangentkit.core.model.refusals import refusal
+from tangentkit.core.model.swaps import outside_autograd
 from tangentkit.core.seeds import Key
 from tangentkit.data.dataset import Data
 from tangentkit.data.synthetic import directional_data
 from tangentkit.empirical.outputs import Outputs, directions
-from tangentkit.empirical.tangent import outside_autograd
 from tangentkit.linalg.operators.checks import check_finite
 from tangentkit.linalg.operators.operator import Memory
 from tangentkit.linalg.operators.spans import spans

@@ -217,13 +217,13 @@ def _fill(
                     shelf.accept(receipt)
                     advance()
             if isinstance(shelf, Held):
-                work = replace(work)  # workers must see what is held now
+                work = replace(work)  # workers must see what is in memory now
 
 
 def _opened(
     folder: Path, kernel: Kernel, sources: Mapping[str, SampleSource], layout: Layout
 ) -> tuple[Store, dict[str, list[bytes]]]:
-    """The store of a matrix, new or known to be its own by all that can be told; and the hashes of the samples.
+    """The store of a matrix, new or known to be its own by its manifest; and the hashes of the samples.
 
     Raises:
         DataError: the store is of another matrix; with what differs.

@@ -1,7 +1,7 @@
 """What a kernel is, as far as it can be shown: names -> numbers, texts and fingerprints that a file can hold.
 
 What a model does cannot be read off its code; probe values show it (`compute/probes.py`). Classes, functions and
-objects of which nothing else can be told are here by their plain names, for information: a name is no difference.
+objects of which nothing else is known are here by their plain names, for information: a name is no difference.
 """
 
 import dataclasses
@@ -30,7 +30,7 @@ SHOWN = 40
 
 
 def identify(value: Any) -> Plain:
-    """A value in plain words; tensors become fingerprints, and what cannot be told becomes its name.
+    """A value in plain words; tensors become fingerprints, and what cannot be described becomes its name.
 
     Args:
         value: numbers, texts, tensors, modules, dataclasses, containers of these, or any object with a method

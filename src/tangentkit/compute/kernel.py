@@ -95,7 +95,7 @@ class Kernel(abc.ABC):
     def identity(self) -> dict[str, Plain]:
         """What the numbers depend on, in plain words: a stored Gram matrix says by it whose it is.
 
-        By default all public attributes but `memory`; see `identify` for how they are told. What is not told here is
+        By default all public attributes but `memory`; see `identify` for how they are described. What is not here is
         not lost: a store also compares values of the kernel.
         """
         own = {name: value for name, value in vars(self).items() if not name.startswith("_")}

@@ -71,10 +71,10 @@ class Probe:
         }
 
     def gap(self, kept: Plain) -> float | None:
-        """By how much the values that a store has kept differ, if that is more than rounding.
+        """By how much the values of a store differ, if that is more than rounding.
 
         Raises:
-            DataError: it has not kept values of such samples.
+            DataError: it has no values of such samples.
         """
         try:
             gaps = [

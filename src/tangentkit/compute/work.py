@@ -122,7 +122,7 @@ class TileWork:
         return self._cache.get(("samples", where.side, where.span.start, where.span.stop), read)
 
     def part(self, name: str, where: Range) -> Tensor:
-        """A part for a range of samples: kept, or computed where it is not kept."""
+        """A part for a range of samples: from memory or the store, or computed where it is in neither."""
         array = f"{name}-{where.side}"
 
         def found() -> Tensor:
@@ -133,10 +133,10 @@ class TileWork:
         return self._cache.get((array, where.span.start, where.span.stop), found)
 
     def row(self, kernel: HasRows, where: Range) -> Row:
-        """The tiles of a kernel in one row, which it may prepare; of each kernel one row at a time is kept."""
+        """The tiles of a kernel in one row, which it may prepare; of each kernel one row stays in memory."""
         place, row = self._rows.get(id(kernel), (None, None))
         if row is None or place != where:
-            self._rows.pop(id(kernel), None)  # what it kept goes first
+            self._rows.pop(id(kernel), None)  # its memory is freed first
             row = kernel.row(self.samples(where))
             self._rows[id(kernel)] = where, row
         return row

@@ -179,14 +179,17 @@ def _tupled(batch: Batch) -> Batch:
     return tuple(map(_tupled, batch)) if type(batch) in (list, tuple) else batch
 
 
-def _in_words(batch: Batch, sizes: Callable[[Tensor], str]) -> str:
-    class Words(str):
-        __repr__ = str.__str__
+class _Words(str):
+    """A text that prints as it is within lists and dicts."""
 
+    __repr__ = str.__str__
+
+
+def _in_words(batch: Batch, sizes: Callable[[Tensor], str]) -> str:
     def words(leaf: object) -> object:
         if not isinstance(leaf, Tensor):
             return leaf
-        return Words(f"{str(leaf.dtype).removeprefix('torch.')} {sizes(leaf)}")
+        return _Words(f"{str(leaf.dtype).removeprefix('torch.')} {sizes(leaf)}")
 
     return str(pytree.tree_map(words, batch))
 

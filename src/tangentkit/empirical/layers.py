@@ -48,7 +48,7 @@ class LookupLayer(Layer):
 
 @dataclass(frozen=True)
 class VectorLayer(Layer):
-    """Gradients that are small enough to be written down."""
+    """Gradients that are small enough to be explicit."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which kernel of the outputs: a set of directions in output space, summed over or kept apart."""
+"""Which kernel of the outputs: a set of directions in output space, summed over or separate."""
 
 import math
 from dataclasses import dataclass

@@ -3,16 +3,17 @@
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
-from torch import Tensor
 
 from tangentkit.core.memory import format_bytes
 from tangentkit.core.model.functions import ModelFunction
 from tangentkit.core.model.parameters import count
 from tangentkit.empirical.layers import VectorLayer
 from tangentkit.empirical.passes.batching import Batching, batching
-from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Cost, Route, Size, Workload, arrange, in_tiles
+from tangentkit.empirical.passes.layer_gradients import Size
+from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Cost, Route, Workload, arrange, in_tiles
 from tangentkit.empirical.trust.profile import Profile
 
 
@@ -40,10 +41,15 @@ class Plan:
     """FLOPs of the forward and backward passes."""
     batching: Batching
     budget: int
-    rate: float
-    """FLOPs a second of this machine, from a short calibration."""
     latency: float
     """Seconds that all passes take however small they are, from the time of one."""
+    dtype: torch.dtype
+    device: torch.device
+
+    @cached_property
+    def rate(self) -> float:
+        """FLOPs a second of this machine, from a short calibration when it is first asked for."""
+        return measured_rate(self.dtype, self.device)
 
     @property
     def flops(self) -> float:
@@ -107,8 +113,9 @@ def make_plan(function: ModelFunction, profile: Profile, work: Workload, budget:
         passes=profile.flops[0] * forward + profile.flops[1] * work.r * backward,
         batching=size,
         budget=budget,
-        rate=measured_rate(like),
         latency=profile.latency * _passes(profile, work, size),
+        dtype=like.dtype,
+        device=like.device,
     )
 
 
@@ -128,7 +135,7 @@ def _costs(
     """(parameter, uses, cost, note) for every parameter."""
     structure, tiles = profile.structure, work.tiles(size.samples)
 
-    def written(name: str, route: str) -> Cost:
+    def explicit(name: str, route: str) -> Cost:
         entries = Size(1, 1, 1, function.params[name].numel())
         cost = in_tiles(VectorLayer(name, ()), entries, tiles, Route.ELEMENTWISE, item)
         return Cost(route, cost.flops, cost.bytes)
@@ -137,13 +144,13 @@ def _costs(
         cost = in_tiles(layer, entries, tiles, chosen.route, item)
         yield layer.weight, len(layer.uses), cost, ""
         if layer.bias is not None and cost.route is Route.GRADIENT:
-            yield layer.bias, len(layer.bias_uses), written(layer.bias, Route.ELEMENTWISE), ""
+            yield layer.bias, len(layer.bias_uses), explicit(layer.bias, Route.ELEMENTWISE), ""
         elif layer.bias is not None:
             # The products are the weight's; what is left is to add them up.
             sums = float(work.n * work.m * (work.products if work.full else 1))
             yield layer.bias, len(layer.bias_uses), Cost(f"with {layer.weight}", sums, item * sums), ""
     for name, reason in structure.generic.items():
-        cost = written(name, "fallback (vmap)" if structure.vmap else "fallback (loop)")
+        cost = explicit(name, "fallback (vmap)" if structure.vmap else "fallback (loop)")
         yield name, structure.counts.get(name, 0), cost, reason
     for name in structure.unused:
         yield name, 0, Cost("none", 0, 0), "does not reach the output"
@@ -151,9 +158,9 @@ def _costs(
         yield name, 0, Cost("none", 0, 0), "has no entries"
 
 
-def measured_rate(like: Tensor, size: int = 512) -> float:
+def measured_rate(dtype: torch.dtype, device: torch.device, size: int = 512) -> float:
     """FLOPs a second of a matrix product on a device, from a few milliseconds of work."""
-    a = torch.ones(size, size, dtype=like.dtype, device=like.device)
+    a = torch.ones(size, size, dtype=dtype, device=device)
     warm = a @ a
     best = float("inf")
     for _ in range(3):

@@ -194,7 +194,7 @@ def _read(passes: "tuple[Pass, Pass]") -> Structure:
         try:
             kinds[name] = [_rule_kind(large, use, axes, mixed) for use in found]
         except Exception as error:
-            # Whatever a rule stumbles over, autograd will manage.
+            # Where a rule fails, autograd will do.
             generic[name] = f"no rule: {type(error).__name__} {error}".strip()
     layers = _layers(large, [name for name in names if name in kinds], uses, kinds)
     return Structure(
@@ -239,7 +239,7 @@ Pass = tuple[ModelFunction, dict[str, Tensor], Graph, Tensor]
 def _sample_axes(
     passes: tuple[Pass, Pass], nodes: list[int]
 ) -> tuple[dict[int, SampleAxis], dict[int, str], set[int]]:
-    """Where samples stand in the outputs of nodes; nodes where that cannot be told; nodes where it is a guess."""
+    """Where samples stand in the outputs of nodes; nodes where that is not known; nodes where it is a guess."""
     found, mixed = {}, {}
     for i in nodes:
         shapes = [graph.shapes(i)[0] for _, _, graph, _ in passes]

@@ -1,10 +1,8 @@
 """The tangent kernel of a module, exactly."""
 
-import functools
 import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, ParamSpec, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,7 +16,8 @@ from tangentkit.core.model.functions import Forward, ModelFunction, snapshot
 from tangentkit.core.model.hooks import refuse_hooked_parameters
 from tangentkit.core.model.parameters import Selection
 from tangentkit.core.model.refusals import accepted, refusal
-from tangentkit.empirical.engine.engine import Engine, Kept
+from tangentkit.core.model.swaps import outside_autograd
+from tangentkit.empirical.engine.engine import Engine, LeftSide
 from tangentkit.empirical.moments import mean_and_error
 from tangentkit.empirical.outputs import (
     Directions,
@@ -33,20 +32,6 @@ from tangentkit.empirical.plan import Plan, make_plan
 from tangentkit.empirical.product import SAMPLES, kernel_product
 from tangentkit.empirical.trust.profiles import Profiles
 from tangentkit.linalg.operators.spans import spans
-
-P = ParamSpec("P")
-T = TypeVar("T")
-
-
-def outside_autograd(method: Callable[P, T]) -> Callable[P, T]:
-    """Runs a method as if the caller had switched nothing on or off: neither gradients nor inference mode."""
-
-    @functools.wraps(method)
-    def run(*args: P.args, **kwargs: P.kwargs) -> T:
-        with torch.inference_mode(False), torch.no_grad():
-            return method(*args, **kwargs)
-
-    return run
 
 
 class TangentKernel(Kernel):
@@ -129,13 +114,13 @@ class TangentKernel(Kernel):
 
     def row(self, x: Batch) -> Row:
         """y -> k(x, y) for many y in turn: x goes through the model once, as far as the memory budget allows."""
-        x, kept = self._checked(x), Kept()
-        return lambda y=None: self._in_row(x, y, kept)
+        x, left_side = self._checked(x), LeftSide()
+        return lambda y=None: self._in_row(x, y, left_side)
 
     @explaining
     @outside_autograd
-    def _in_row(self, x: Batch, y: Batch | None, kept: Kept) -> Tensor:
-        return self._matrices(x, y, [], kept=kept)[""]
+    def _in_row(self, x: Batch, y: Batch | None, left_side: LeftSide) -> Tensor:
+        return self._matrices(x, y, [], left_side=left_side)[""]
 
     @outside_autograd
     def growth(self, x: Batch, small: int, large: int) -> float:
@@ -202,10 +187,10 @@ class TangentKernel(Kernel):
         return self._finite(kernel_product(self.function, x, v))
 
     def _matrices(
-        self, x: Batch, y: Batch | None, names: list[str], *, kept: Kept | None = None
+        self, x: Batch, y: Batch | None, names: list[str], *, left_side: LeftSide | None = None
     ) -> dict[str, Tensor]:
         x, y = self._pair(x, y)
-        found = self._profiles.computed(x, lambda: self._engine(x).matrices(x, y, names, kept=kept))
+        found = self._profiles.computed(x, lambda: self._engine(x).matrices(x, y, names, left_side=left_side))
         if isinstance(self.outputs, str) and self.outputs == "full":
             c = self._profiles.of(x).outputs
             found = {name: k.unflatten(1, (-1, c)).unflatten(0, (-1, c)) for name, k in found.items()}

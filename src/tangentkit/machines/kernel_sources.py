@@ -166,7 +166,7 @@ class Function(KernelSource):
 
 
 class KernelOperator(Operator):
-    """k(x, x) of a kernel function, computed block by block and never held.
+    """k(x, x) of a kernel function, computed block by block and never in memory as a whole.
 
     Products of a tangent kernel with all outputs go by J (Jᵀ v), without forming a block.
 
@@ -280,7 +280,7 @@ def take_samples(X: Any, index: slice | Tensor) -> Any:
 
 
 def pieces(X: Any, *, bytes_each: int, memory: Memory) -> Iterator[Any]:
-    """Consecutive samples, as many at a time as leave room for `bytes_each` in a quarter of the budget."""
+    """Consecutive samples, as many at a time as fit, with `bytes_each`, into a quarter of the budget."""
     return (
         take_samples(X, span) for span in spans(size(X), memory_budget(memory).rows(bytes_each, copies=4))
     )

@@ -10,16 +10,12 @@ from tangentkit.core.batches import Batch, batch_size
 from tangentkit.core.buffer_pool import zeros
 from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
-from tangentkit.empirical.layers import MatrixLayer, VectorLayer
 from tangentkit.empirical.outputs import Outputs, directions
-from tangentkit.empirical.structure import spread
 from tangentkit.sketch.calibration.projection import Projection, calibrate
 from tangentkit.sketch.methods.choice import SketchPlan, choose
 from tangentkit.sketch.methods.coordinates import Coordinates, working_dtype
-from tangentkit.sketch.methods.factors import energies
 from tangentkit.sketch.methods.hashes import signs
 from tangentkit.sketch.methods.model_sketch import Half, ModelSketch
-from tangentkit.sketch.methods.parameter_order import Orders
 from tangentkit.sketch.passes import Passes
 
 BUFFER_ENTRIES = 2**24
@@ -105,7 +101,7 @@ class Arrangement:
             if self.projection is not None:
                 exact[rows] += self.projection.coordinates(side, self.sketch.orders, first)
             if norms is not None:
-                norms[rows] += energies(side)
+                norms[rows] += side.square_norms().sum(1)
             if first + side.r == len(like):
                 for half, sums in zip(halves, out, strict=True):
                     half[rows] = sums.sums()
@@ -131,7 +127,6 @@ def arrange(
     directions: SketchDirections,
     dim: int,
     key: Key,
-    orders: Orders,
     projection: Projection | None = None,
 ) -> Arrangement:
     """The arrangement for samples like x.
@@ -143,7 +138,6 @@ def arrange(
         directions: of the outputs.
         dim: number of features.
         key: of all random numbers.
-        orders: of the parameters.
         projection: to exact coordinates.
     """
     profile = passes.profile
@@ -154,31 +148,22 @@ def arrange(
         for i, (size, seen) in enumerate(zip(dims, directions.halves, strict=True))
     ]
     seen = max(half.directions.stop - half.directions.start for half in halves)
-    sizes = {layer.weight: profile.sizes[layer] for layer in profile.structure.layers}
-    methods = choose(sketch, profile.structure, sizes, seen, dims[0])
-    # Some samples may later show no factors (a batch of one takes other ways in some models): where they belong in
-    # a weight is noted now.
-    parts = [part for layer in profile.structure.layers for part in layer.parts]
-    unknown = [part for part in parts if isinstance(part, (MatrixLayer, VectorLayer)) and part not in orders]
-    if unknown:
-        recording = passes.profiles.record(spread(x, 3), profile)
-        for part in unknown:
-            orders.learn(recording, part)
-    shapes = {name: (size.h, size.q, size.p) for name, size in sizes.items() if methods[name] == "tensor"}
+    methods = choose(sketch, profile, seen, dims[0])
+    passes.profiles.learn_orders(x, profile)
     made = ModelSketch(
         halves,
         methods,
-        shapes,
-        orders,
+        {name: (size.h, size.q, size.p) for name, size in profile.factored.items()},
+        passes.profiles.orders,
         buffer=buffer_entries(passes),
-        kept=passes.budget // 8,
+        most_signs=passes.budget // 8,
     )
     corrections = [] if projection is None else projection.sketched(made, like=directions.vectors)
     return Arrangement(directions, made, projection, corrections)
 
 
 def project(
-    passes: Passes, calibration: Batch, *, directions: SketchDirections, dim: int, orders: Orders
+    passes: Passes, calibration: Batch, *, directions: SketchDirections, dim: int
 ) -> Projection | None:
     """The exact coordinates that a calibration batch suggests; they depend on no seed.
 
@@ -195,7 +180,7 @@ def project(
     return calibrate(
         lambda batch: passes.sides(batch, together=True),
         calibration,
-        orders,
+        passes.profiles.orders,
         dim=dim,
         buffer=buffer_entries(passes),
         budget=passes.budget,

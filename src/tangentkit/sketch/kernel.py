@@ -20,9 +20,9 @@ from tangentkit.core.model.functions import Forward, ModelFunction, snapshot
 from tangentkit.core.model.hooks import refuse_hooked_parameters
 from tangentkit.core.model.parameters import Selection
 from tangentkit.core.model.refusals import accepted, refusal
+from tangentkit.core.model.swaps import outside_autograd
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.outputs import Outputs, as_outputs, words
-from tangentkit.empirical.tangent import outside_autograd
 from tangentkit.empirical.trust.profiles import Profiles
 from tangentkit.linalg.operators.symmetry import mirrored
 from tangentkit.sketch.arrangement import Arrangement, arrange, project, sketch_directions
@@ -31,7 +31,6 @@ from tangentkit.sketch.error.sketched import Sketched
 from tangentkit.sketch.loss import Loss, LossOfModel
 from tangentkit.sketch.methods.choice import METHODS, SketchPlan
 from tangentkit.sketch.methods.coordinates import Coordinates, working_dtype
-from tangentkit.sketch.methods.parameter_order import Orders
 from tangentkit.sketch.passes import Passes
 
 LEAST_DIM = 16
@@ -52,7 +51,7 @@ class SketchedTangentKernel(Kernel):
                   exact coordinates, if they pay
     "tensor"      TensorSketch of the factors of each layer: no gradient is built
     "hybrid"      "tensor", with exact coordinates from the calibration batch
-    "count"       count-sketch of gradients that are written down, a few samples at a time
+    "count"       count-sketch of explicit gradients, a few samples at a time
     "gaussian"    a dense normal matrix, drawn in blocks: the reference, slow
     "rademacher"  the same with signs
     ============  =====================================================================================
@@ -140,7 +139,6 @@ class SketchedTangentKernel(Kernel):
         # A snapshot too: it is looked at when the first samples come.
         self.calibration = None if calibration is None else copied(self._checked(calibration))
         self._profiles = Profiles(self.function)
-        self._orders = Orders()
         self._arrangement: Arrangement | None = None
         self._projection: tuple[Projection | None] | None = None
 
@@ -280,7 +278,7 @@ class SketchedTangentKernel(Kernel):
         return found
 
     def _arranged(self, x: Batch) -> Arrangement:
-        """The arrangement, made for the first samples and kept: features must stay comparable."""
+        """The arrangement, made for the first samples and used for all: features must stay comparable."""
         if self._arrangement is None:
             typical = x if self.calibration is None else self.calibration
             self._arrangement = self._profiles.revising(typical, lambda: self._arrange(typical))
@@ -295,7 +293,7 @@ class SketchedTangentKernel(Kernel):
         )
         passes = self._passes(typical, found.vectors)
         if self.calibration is not None and self._projection is None:
-            made = project(passes, self.calibration, directions=found, dim=self.dim, orders=self._orders)
+            made = project(passes, self.calibration, directions=found, dim=self.dim)
             self._projection = (made,)
         return arrange(
             passes,
@@ -304,7 +302,6 @@ class SketchedTangentKernel(Kernel):
             directions=found,
             dim=self.dim,
             key=key,
-            orders=self._orders,
             projection=None if self._projection is None else self._projection[0],
         )
 

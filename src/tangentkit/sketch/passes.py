@@ -8,7 +8,6 @@ from torch import Tensor
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.errors import BudgetError
 from tangentkit.core.memory import Budget, format_bytes
-from tangentkit.empirical.passes.generic import generic_gradients
 from tangentkit.empirical.passes.layer_gradients import LayerGradients
 from tangentkit.empirical.trust.profile import Profile
 from tangentkit.empirical.trust.profiles import Profiles
@@ -45,9 +44,7 @@ class Passes:
             batch = take(x, rows)
             recording = self.profiles.record(batch, self.profile)
             for first in range(0, r, group):
-                some = self.directions[first : first + group]
-                generic = generic_gradients(self.profiles.function, self.profile.structure, batch, some)
-                yield rows, first, LayerGradients(recording, recording.backward(some), generic)
+                yield rows, first, LayerGradients.of(recording, batch, self.directions[first : first + group])
 
     def _sizes(self, n: int, least: int) -> tuple[int, int]:
         """Samples and directions at a time, within a third of the budget; the rest is for the sketching."""

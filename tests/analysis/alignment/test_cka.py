@@ -146,7 +146,7 @@ def test_layers_of_one_and_of_two_networks_by_any_budget(debiased, memory):
         assert torch.allclose(found.values, torch.tensor(truth, dtype=torch.float64), atol=1e-9)
 
 
-def test_activations_are_held_for_few_samples_at_a_time(monkeypatch):
+def test_activations_of_few_samples_at_a_time_are_in_memory(monkeypatch):
     from tangentkit.analysis.alignment import layer_cka
 
     longest = []

@@ -89,7 +89,7 @@ def test_the_estimate_is_near_what_it_takes(tmp_path, name, tile, two_sides):
     assert seconds / 1.5 < cost.seconds < 1.5 * seconds
 
 
-def test_of_a_store_that_is_begun_the_rest_is_told(tmp_path):
+def test_the_cost_of_a_store_that_is_begun_is_that_of_the_rest(tmp_path):
     kernel, x = Timed(each=1e-3), torch.randn(60, 2)
 
     def stop(stage, done, total):
@@ -114,7 +114,7 @@ def test_one_sample_has_a_cost_too():
     assert cost.seconds > 0
 
 
-def test_a_damaged_manifest_is_told_before_any_work(tmp_path):
+def test_a_damaged_manifest_is_an_error_before_any_work(tmp_path):
     gram(Gaussian(), torch.zeros(2, 2), store=tmp_path / "k")
     (tmp_path / "k" / "manifest.json").write_bytes(b"{}")
     with pytest.raises(DataError, match=r"manifest.json is damaged"):

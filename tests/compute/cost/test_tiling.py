@@ -120,7 +120,7 @@ def test_a_tile_that_is_given_and_that_of_a_store_stay(tmp_path):
 
 
 @pytest.mark.parametrize("lazy", [False, True])
-def test_slow_features_are_kept_piece_by_piece_and_tiles_stay_large(tmp_path, lazy):
+def test_slow_features_are_stored_piece_by_piece_and_tiles_stay_large(tmp_path, lazy):
     kernel, x = SlowFeatures(each=0.5).normalized(), samples(75)
     data = tk.Samples(TensorDataset(x), inputs=lambda batch: batch[0]) if lazy else x
     G = gram(kernel, data, store=tmp_path / "k")

@@ -171,7 +171,7 @@ def test_a_pipe_is_not_waited_at(store):
     torch.testing.assert_close(gram(KERNEL, X, store=store).dense(), KERNEL(X))
 
 
-def test_a_tile_of_another_size_is_refused_before_there_is_room_for_it(store):
+def test_a_tile_of_another_size_is_refused_before_memory_is_allocated(store):
     G = open_gram(store)
     forge(
         store,

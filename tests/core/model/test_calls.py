@@ -50,7 +50,7 @@ def test_batches_go_as_the_signature_takes_them(signature, result, batch, expect
         ("*, x", (X, Y), "got"),
     ],
 )
-def test_what_cannot_be_told_is_shown_the_three_ways(signature, batch, message):
+def test_the_error_for_an_ambiguous_batch_shows_the_three_ways(signature, batch, message):
     with pytest.raises(InputError, match=message) as caught:
         call(taking(signature, "x"), batch)
     for way in ("model(**batch)", "model(*batch)", "model(batch)"):
@@ -94,7 +94,7 @@ def test_one_number_a_sample_is_one_output():
         (None, "got NoneType"),
     ],
 )
-def test_answers_without_outputs_are_told_where_to_look(answer, message):
+def test_the_error_for_answers_without_outputs_says_where_to_look(answer, message):
     with pytest.raises(ModelError, match=message):
         check_outputs(answer, 3)
 

@@ -56,7 +56,7 @@ def test_patterns_select_all_names_that_fit_in_the_order_of_the_module():
 
 
 @pytest.mark.parametrize("given", [lambda m: list(m.parameters()), lambda m: m.parameters()])
-def test_parameters_in_the_place_of_their_names_are_told_their_names(given):
+def test_the_error_for_parameters_in_the_place_of_names_gives_their_names(given):
     model = nn.Sequential(nn.Linear(2, 3), nn.Linear(3, 1))
     with pytest.raises(
         InputError, match=r"a list of Parameter. Try: params=\['0.weight', '0.bias', '1.weight', ...\]"

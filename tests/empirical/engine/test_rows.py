@@ -73,7 +73,7 @@ def test_pieces_of_a_kernel_go_through_the_model_once_a_row(passes, monkeypatch)
     assert sum(passes) == 6 * len(x) // 3 * whole_outputs(kernel, x)
 
 
-def test_groups_of_directions_are_not_kept(passes, monkeypatch):
+def test_groups_of_directions_are_not_remembered(passes, monkeypatch):
     kernel, (x, y) = CASES["mlp"].kernel(), CASES["mlp"].batches()
     expected = kernel(x, y)
     in_pieces_of(len(x), monkeypatch, directions=1)

@@ -298,7 +298,7 @@ def doubled(dtype):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_outputs_that_cancel_are_rounding_and_no_company(dtype):
+def test_outputs_that_cancel_are_rounding_and_no_batch_dependence(dtype):
     model, x = doubled(dtype), torch.randn(30, 50, dtype=dtype)
     assert model(x).abs().max() < 1e3 * torch.finfo(dtype).eps * model.v.abs().max() * 50
     J = reference.jacobian(model, x)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from cases import CASES, expected, gap, kernel_of_jacobians
+from cases import CASES, expected, gap, kernel_of, kernel_of_jacobians
 from cases.pooling import SEEN_AS_IT_IS, SEEN_FROM_BEHIND
 from tangentkit import models, reference
 from tangentkit.core import buffer_pool
@@ -54,15 +54,14 @@ def test_both_views_agree(name, outputs, groups, from_behind, monkeypatch):
             "batching",
             lambda _foot, work, *_: Batching(4, work.r if work.full else -(-work.r * 2 // 3), 3),
         )
-    case, (x, y) = CASES[name], CASES[name].batches()
-    kernel = case.kernel(outputs)
+    kernel, (x, y) = kernel_of(name, outputs), CASES[name].batches()
     assert gap(kernel(x), expected(name, outputs, symmetric=True)) <= 1e-10
     assert gap(kernel(x, y), expected(name, outputs, symmetric=False)) <= 1e-10
     parts = kernel.by_parameter(x, y)
     assert gap(sum(parts.values()), expected(name, outputs, symmetric=False)) <= 1e-10
     with monkeypatch.context() as usual:
         usual.setattr(routes, "THROUGH_POOLING", -1e9)
-        direct = case.kernel(outputs).by_parameter(x, y)
+        direct = kernel.by_parameter(x, y)
     assert parts.keys() == direct.keys()
     assert all(gap(parts[key], direct[key]) <= 1e-10 for key in parts)
 

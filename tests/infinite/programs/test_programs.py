@@ -11,7 +11,7 @@ from tangentkit.core.errors import InputError, ModelError, NumericalError
 from tangentkit.core.seeds import Key
 from tangentkit.infinite.duals.closed_forms import Erf, Rectifier
 from tangentkit.infinite.duals.expectations import gaussian_expectation, root
-from tangentkit.infinite.programs.architectures import feedforward, recurrent
+from tangentkit.infinite.programs.networks import feedforward, recurrent
 from tangentkit.infinite.programs.program import Program
 
 GRAM = torch.tensor([[1.0, 0.3, -0.6], [0.3, 0.8, 0.1], [-0.6, 0.1, 1.5]], dtype=torch.float64)

@@ -163,7 +163,7 @@ def test_eigen_is_the_pseudo_inverse(dtype):
     assert (K @ (K @ solution.value - y)).abs().max() < 1e-4
 
 
-def test_eigen_cuts_where_it_is_told():
+def test_eigen_cuts_at_the_given_tolerance():
     K = torch.diag(torch.tensor([1.0, 1e-2, 1e-4], dtype=torch.float64))
     y = torch.ones(3, dtype=torch.float64)
     for rtol, rank in ((1e-1, 1), (1e-3, 2), (1e-5, 3), (1.0, 0)):

@@ -216,7 +216,7 @@ def test_what_is_no_kernel_is_refused_with_the_kernel_that_was_meant(machine):
 
 
 @every_machine
-def test_too_few_targets_are_told_in_the_shape_they_came_in(machine):
+def test_the_error_for_too_few_targets_shows_the_shape_they_came_in(machine):
     x, y = samples(12)
     machine = clone(machine).set_params(kernel=tk.ConjugateKernel(network()))
     with pytest.raises(

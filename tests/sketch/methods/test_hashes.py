@@ -62,7 +62,7 @@ def test_distinct_places_are_distinct(n, below, seed):
 
 
 @pytest.mark.parametrize("kind", [CountSketch, GaussianSketch, RademacherSketch])
-def test_a_written_sketch_is_linear(kind):
+def test_a_sketch_of_explicit_gradients_is_linear(kind):
     x = torch.randn(3, 70, dtype=torch.float64)
     key = Key(3).fold("w")
     found = sketched(lambda out: kind(key, 70, 32).add(out, x), 3, 32)

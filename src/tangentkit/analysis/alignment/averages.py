@@ -4,22 +4,20 @@ Gradients of a few samples of one layer are built at a time and multiplied by th
 of them, where a backward pass for each would take as many passes as functions.
 """
 
-from collections.abc import Iterator
-
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentkit.empirical.layers import AssembledLayer, Layer, LookupLayer, VectorLayer
-from tangentkit.empirical.passes.layer_gradients import (
-    LayerGradients,
-    layer_indices,
-    layer_inputs,
-    matrix_gradients,
+from tangentkit.empirical.passes.layer_gradients import LayerGradients, matrix_gradients
+from tangentkit.empirical.passes.parameter_gradients import (
+    Explicit,
+    Orders,
+    Products,
+    Rows,
+    parameter_gradients,
 )
 from tangentkit.linalg.operators.spans import spans
 from tangentkit.sketch.methods.coordinates import working_dtype
-from tangentkit.sketch.methods.parameter_order import Orders
 
 
 class WeightedGradients:
@@ -49,50 +47,34 @@ class WeightedGradients:
 
     def add(self, side: LayerGradients, functions: Float[Tensor, "n k"]) -> None:
         """Adds recorded samples, at which the functions have these values."""
-        for layer in side.recording.structure.layers:
-            # A tied weight is summed by its entries, so that lookups and products meet.
-            for part in layer.parts:
-                self._add_layer(side, part, functions)
-            if layer.bias is not None:
-                self._add_written(layer.bias, side.vectors(layer.bias_uses), functions)
-        for name, gradients in side.generic.items():
-            self._add_written(name, gradients, functions)
+        for found in parameter_gradients(side, self.orders):
+            if isinstance(found, Explicit):
+                self._add_explicit(found.name, found.gradients(), functions)
+            elif isinstance(found, Rows):
+                self._add_rows(found, functions)
+            else:
+                self._add_products(found, functions)
 
-    def _add_layer(self, side: LayerGradients, layer: Layer, functions: Tensor) -> None:
-        if isinstance(layer, AssembledLayer):
-            self._add_written(layer.weight, side.assembled(layer), functions)
-        elif isinstance(layer, LookupLayer):
-            self._add_rows(side, layer, functions)
-        else:
-            self.orders.learn(side.recording, layer)
-            for samples, gradients in self._built(side, layer):
-                written = self.orders.restore(layer.weight, gradients)
-                self._add_written(layer.weight, written, functions[samples])
-
-    def _built(self, side: LayerGradients, layer: Layer) -> Iterator[tuple[slice, Tensor]]:
-        """Gradients (n, r, p) of some samples at a time."""
-        if isinstance(layer, VectorLayer):
-            yield slice(0, side.n), side.vectors(layer.uses)
-            return
-        g = side.outgoing(layer)
-        n, h, r, s, q = g.sizes
-        p = side.recording.parameters[layer.weight].numel() // (h * q)
+    def _add_products(self, found: Products, functions: Tensor) -> None:
+        """Adds a weight whose gradients are built, some samples at a time."""
+        (n, h, r, s, q), p = found.outgoing.sizes, found.p
         for samples in spans(n, max(1, self.buffer // (h * max(s * p, r * s * q, r * q * p)))):
-            a = layer_inputs(side.recording, layer, samples)
-            yield samples, matrix_gradients(g[samples], a).flatten(2)
+            built = matrix_gradients(found.outgoing[samples], found.inputs(samples)).flatten(2)
+            self._add_explicit(found.name, self.orders.restore(found.name, built), functions[samples])
 
-    def _add_written(self, name: str, gradients: Float[Tensor, "n r p"], functions: Tensor) -> None:
+    def _add_explicit(self, name: str, gradients: Float[Tensor, "n r p"], functions: Tensor) -> None:
         for total, along in zip(self.sums[name], gradients.unbind(1), strict=True):
             total.addmm_(functions.T.to(total), along.to(total))
 
-    def _add_rows(self, side: LayerGradients, layer: Layer, functions: Tensor) -> None:
+    def _add_rows(self, found: Rows, functions: Tensor) -> None:
         """Adds a table of which samples look up rows: only these rows are touched."""
-        g, indices = side.outgoing(layer), layer_indices(side.recording, layer)
-        n, _, _, s, q = g.sizes
+        n, _, _, s, q = found.outgoing.sizes
         k = functions.shape[1]
         for samples in spans(n, max(1, self.buffer // max(1, k * s * q))):
-            found = indices[samples] >= 0
-            rows, weights = indices[samples][found], functions[samples][:, None].expand(-1, s, -1)[found]
-            for total, along in zip(self.sums[layer.weight], g[samples][:, 0].unbind(1), strict=True):
+            indices = found.indices[samples]
+            seen = indices >= 0
+            rows, weights = indices[seen], functions[samples][:, None].expand(-1, s, -1)[seen]
+            along_all = found.outgoing[samples][:, 0].unbind(1)
+            for total, along in zip(self.sums[found.name], along_all, strict=True):
                 table = total.view(k, -1, q)
-                table.index_add_(1, rows, weights.T[:, :, None].to(table) * along[found].to(table))
+                table.index_add_(1, rows, weights.T[:, :, None].to(table) * along[seen].to(table))

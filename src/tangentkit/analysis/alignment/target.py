@@ -15,10 +15,10 @@ from tangentkit.core.errors import InputError, NumericalError, briefly
 from tangentkit.core.memory import Budget, memory_budget
 from tangentkit.core.model.functions import Forward, check_inputs
 from tangentkit.core.model.parameters import Selection, count
+from tangentkit.core.model.swaps import outside_autograd
 from tangentkit.empirical.outputs import Outputs, directions
-from tangentkit.empirical.passes.generic import generic_gradients
 from tangentkit.empirical.passes.layer_gradients import LayerGradients
-from tangentkit.empirical.tangent import TangentKernel, outside_autograd
+from tangentkit.empirical.tangent import TangentKernel
 from tangentkit.linalg.operators.spans import spans
 from tangentkit.sketch.methods.coordinates import working_dtype
 
@@ -144,10 +144,8 @@ class _Alignment:
         return averages.square_norms()
 
     def _recorded(self, batch: Batch, some: Tensor) -> LayerGradients:
-        profile = self.profiles.of(batch)
-        recording = self.profiles.record(batch, profile)
-        generic = generic_gradients(self.function, profile.structure, batch, some)
-        return LayerGradients(recording, recording.backward(some), generic)
+        recording = self.profiles.record(batch, self.profiles.of(batch))
+        return LayerGradients.of(recording, batch, some)
 
     def _at_once(self, functions: int, r: int) -> int:
         """Samples that pass together, in a quarter of the budget."""

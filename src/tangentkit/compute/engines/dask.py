@@ -111,7 +111,7 @@ def _deaf_to_interrupts() -> "Iterator[None]":
 
 
 def _address(cluster: str) -> str:
-    """The address of a scheduler: given, or told by a file, which may be about to be written.
+    """The address of a scheduler: given, or read from a file, which may be about to be written.
 
     Raises:
         EngineError: there is no such file.

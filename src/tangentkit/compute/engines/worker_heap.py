@@ -14,11 +14,11 @@ KEPT, MAPPED = 2**26, 2**25
 """Free bytes at the top of a heap that are kept, and the size from which blocks come from the system: where glibc's
 own rule ends for programs with large blocks."""
 DASKS = "65536"
-"""What Dask sets unless it is told otherwise."""
+"""What Dask sets by default."""
 
 
 def keep_freed() -> None:
-    """Keeps freed memory, where Dask has told the allocator to give it back.
+    """Keeps freed memory, where Dask has set the allocator to give it back.
 
     A threshold that somebody chose, and other allocators than glibc's, are left alone.
     """

@@ -9,7 +9,7 @@ import copy
 import dis
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, MethodType, ModuleType
 from typing import Any
 
@@ -187,10 +187,14 @@ def _named(function: FunctionType) -> Iterator[Any]:
             name: it for name, it in held.items() if isinstance(it, (nn.Module, Tensor, FunctionType))
         }:
             # `self.net` has a name, too, which is not that of a global `net`.
-            loaded = {
-                i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")
-            }
+            loaded = _loaded(code)
             yield from (value for name, value in held.items() if name in loaded)
+
+
+@lru_cache(maxsize=4096)
+def _loaded(code: CodeType) -> frozenset[str]:
+    """The global names that some code loads. Code never changes, and reading it is slow."""
+    return frozenset(i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME"))
 
 
 def _cells(function: FunctionType) -> Iterator[tuple[CellType, Any]]:

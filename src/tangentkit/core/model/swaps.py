@@ -1,13 +1,29 @@
 """What is changed for the time of a call, in a module and in torch, and put back."""
 
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from tangentkit.core.model.copies import Place
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def outside_autograd(method: Callable[P, T]) -> Callable[P, T]:
+    """Runs a method as if the caller had switched nothing on or off: neither gradients nor inference mode."""
+
+    @functools.wraps(method)
+    def run(*args: P.args, **kwargs: P.kwargs) -> T:
+        with torch.inference_mode(False), torch.no_grad():
+            return method(*args, **kwargs)
+
+    return run
 
 
 @contextmanager

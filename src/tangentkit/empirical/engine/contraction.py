@@ -29,7 +29,7 @@ class Tile:
     x: Gathered
     y: Gathered
     full: bool
-    """Whether directions are kept apart."""
+    """Whether directions stay separate."""
     sums: dict[str, Tensor]
     """Parameter -> (n, m), or (n r, m r) with `full`. Several names may share one tensor."""
     buffer: Tensor
@@ -293,6 +293,6 @@ def _positions(indices: Tensor, rows: Tensor) -> Tensor:
     return torch.where(rows[places] == indices, places, -1)
 
 
-def add_written(tile: Tile, name: str) -> None:
-    """Gradients (n, r, d) that were written down at once."""
-    tile.add(name, tile.x.written[name], tile.y.written[name])
+def add_explicit(tile: Tile, name: str) -> None:
+    """Explicit gradients (n, r, d)."""
+    tile.add(name, tile.x.explicit[name], tile.y.explicit[name])

@@ -10,13 +10,12 @@ from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.buffer_pool import empty, reused, zeros
 from tangentkit.empirical.engine import contraction
 from tangentkit.empirical.engine.contraction import Tile
-from tangentkit.empirical.engine.gather import Gathered, Passing, gather, is_written
+from tangentkit.empirical.engine.gather import Gathered, Passing, gather, is_explicit
 from tangentkit.empirical.layers import Layer
 from tangentkit.empirical.outputs import Directions
 from tangentkit.empirical.passes.batching import Batching, batching, buffer_entries
 from tangentkit.empirical.passes.blocks import Blocks
 from tangentkit.empirical.passes.generic import generic_gradients
-from tangentkit.empirical.passes.layer_gradients import square_norms
 from tangentkit.empirical.passes.recording import Recording
 from tangentkit.empirical.passes.routes import Cost, Costs, Route, Workload, arrange
 from tangentkit.empirical.trust.profile import Profile
@@ -36,12 +35,12 @@ class Engine:
 
     @reused()
     def matrices(
-        self, x: Batch, y: Batch | None, names: list[str], *, kept: "Kept | None" = None
+        self, x: Batch, y: Batch | None, names: list[str], *, left_side: "LeftSide | None" = None
     ) -> dict[str, Tensor]:
         """Name of a parameter -> its part of the kernel, or "" -> the kernel if no names are given.
 
-        Shapes are (n, m), or (n r, m r) where directions are kept apart. `kept` remembers the side of x for the next
-        call with the same x.
+        Shapes are (n, m), or (n r, m r) where directions stay separate. `left_side` remembers the side of x for the
+        next call with the same x.
         """
         work = self.work(x, y)
         size = batching(self.profile.footprint, work, self.budget, self._item)
@@ -49,7 +48,9 @@ class Engine:
         copies = work.copies
         like = next(iter(self.profiles.function.params.values()))
         result = {name: zeros(like, work.n * copies, work.m * copies) for name in names or [""]}
-        for i, j, left, right in self._pairs(x, y, size, costs, Kept() if kept is None else kept):
+        for i, j, left, right in self._pairs(
+            x, y, size, costs, LeftSide() if left_side is None else left_side
+        ):
             where = slice(i.start * copies, i.stop * copies), slice(j.start * copies, j.stop * copies)
             blocks = {name: total[where] for name, total in result.items()}
             sums = blocks if names else dict.fromkeys(self.profiles.function.params, blocks[""])
@@ -83,13 +84,13 @@ class Engine:
         return arrange(self.profile.structure.layers, self.profile.sizes, size.tile(work), self._item)
 
     def _pairs(
-        self, x: Batch, y: Batch | None, size: Batching, costs: Costs, kept: "Kept"
+        self, x: Batch, y: Batch | None, size: Batching, costs: Costs, left_side: "LeftSide"
     ) -> Iterator[tuple[slice, slice, "_Piece", "_Piece"]]:
         """Pairs of pieces that cover the kernel, or its lower triangle; a piece of x is recorded once."""
         routes = tuple((layer, cost.route) for layer, (_, cost) in costs.items())
         for i in spans(batch_size(x), size.samples):
             key = (self.profile, i.start, i.stop, size.directions, routes)
-            left = kept.piece(key, lambda i=i: self._piece(take(x, i), size))
+            left = left_side.piece(key, lambda i=i: self._piece(take(x, i), size))
             for j in spans(i.stop if y is None else batch_size(y), size.samples):
                 same = y is None and i == j
                 yield i, j, left, left if same else self._piece(take(x if y is None else y, j), size)
@@ -104,7 +105,7 @@ class Engine:
         work = Workload(x.n, y.n, size.directions, full, x is y)
         blocks = Blocks.within(self.budget, self._item, max(x.n, y.n))
         built = [
-            z for layer, (z, c) in costs.items() if c.route is Route.GRADIENT and not is_written(layer, z, c)
+            z for layer, (z, c) in costs.items() if c.route is Route.GRADIENT and not is_explicit(layer, z, c)
         ]
         buffer = empty(next(iter(sums.values())), buffer_entries(built, work, blocks))
         grams: dict[object, Tensor] = {}
@@ -113,8 +114,8 @@ class Engine:
             tile = Tile(sides[0], sides[-1], full, sums, buffer, blocks, grams)
             for layer, (_, cost) in costs.items():
                 self._add(tile, layer, cost, again=size.directions < len(self.directions.vectors))
-            for name in tile.x.written:
-                contraction.add_written(tile, name)
+            for name in tile.x.explicit:
+                contraction.add_explicit(tile, name)
             del sides, tile  # before the next group makes new ones
 
     def _gathered(self, piece: "_Piece", group: Tensor, costs: Costs, blocks: Blocks) -> Gathered:
@@ -127,8 +128,8 @@ class Engine:
         return found
 
     def _add(self, tile: Tile, layer: Layer, cost: Cost, *, again: bool) -> None:
-        """Adds a layer that was kept as factors."""
-        if layer.weight in tile.x.written:
+        """Adds a layer whose factors are retained."""
+        if layer.weight in tile.x.explicit:
             return
         if cost.route is Route.GRADIENT:
             contraction.add_gradients(tile, layer)
@@ -168,7 +169,7 @@ class _Piece:
         return sum(recording.n for recording in self.batches)
 
 
-class Kept:
+class LeftSide:
     """The left side of tiles that come one after the other: it is recorded for the first of them."""
 
     def __init__(self) -> None:
@@ -176,9 +177,9 @@ class Kept:
         self._piece: _Piece | None = None
 
     def piece(self, key: tuple, make: Callable[[], _Piece]) -> _Piece:
-        """The piece of this key, made if it is not the one that is kept."""
+        """The piece of this key, made if it is not the one that is remembered."""
         if self._piece is None or key != self._key:
-            self._piece = None  # it goes before another comes
+            self._piece = None  # its memory is freed before another is made
             self._key, self._piece = key, make()
         return self._piece
 
@@ -186,10 +187,7 @@ class Kept:
 def _norms(passing: Passing) -> Iterator[Tensor]:
     """|gradient|² of every sample, (n, 1) for one direction after the other."""
     for k, side in enumerate(passing.sides()):
-        total = side.recording.outputs.new_zeros(side.n, 1)
-        for layer in side.recording.structure.layers:
-            for norms in square_norms(side, layer).values():
-                total += norms
+        total = side.square_norms()
         for gradients in passing.generic.values():
             total += gradients[:, k, None].square().sum(2)
         yield total

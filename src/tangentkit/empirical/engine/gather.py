@@ -3,7 +3,7 @@
 Activations and their gradients are large and needed once; what the kernel is made of is small. So passes run over few
 samples, whose tensors stay near the cache, and what is kept of them is, for each layer, the smaller of
 
-* the per-sample gradients, written down (n, r, d): vectors, and weights shared over many positions;
+* explicit per-sample gradients (n, r, d): vectors, and weights shared over many positions;
 * the outgoing gradients g (n, h, r, s, q), whose inputs a the recordings hold anyway.
 
 Layers whose directions merge keep one direction in the place of all.
@@ -23,12 +23,13 @@ from tangentkit.empirical.passes.layer_gradients import (
     LayerGradients,
     Merged,
     Outgoing,
+    Size,
     layer_indices,
     layer_inputs,
     matrix_gradients,
 )
 from tangentkit.empirical.passes.recording import Recording
-from tangentkit.empirical.passes.routes import Cost, Costs, Route, Size
+from tangentkit.empirical.passes.routes import Cost, Costs, Route
 from tangentkit.linalg.operators.spans import spans
 
 
@@ -38,7 +39,7 @@ class Gathered:
 
     recordings: list[Recording]
     r: int
-    written: dict[str, Tensor]
+    explicit: dict[str, Tensor]
     """Parameter -> gradients (n, r, d)."""
     outgoing: dict[Layer, Tensor]
     """Layer, or part of a tied layer -> outgoing gradients (n, h, r, s, q)."""
@@ -69,10 +70,10 @@ class Gathered:
         return torch.cat([layer_indices(recording, layer) for recording in self.recordings])
 
 
-def is_written(layer: Layer, size: Size, cost: Cost) -> bool:
-    """Whether a layer's gradients are written down, rather than kept as factors."""
-    written = isinstance(layer, VectorLayer) or cost.route is Route.ASSEMBLED
-    return written or (cost.route is Route.GRADIENT and size.compact)
+def is_explicit(layer: Layer, size: Size, cost: Cost) -> bool:
+    """Whether a layer retains explicit gradients, rather than factors."""
+    explicit = isinstance(layer, VectorLayer) or cost.route is Route.ASSEMBLED
+    return explicit or (cost.route is Route.GRADIENT and size.compact)
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +93,7 @@ class Passing:
 
 
 def gather(passing: Iterable[Passing], n: int, costs: Costs, *, full: bool, blocks: Blocks) -> Gathered:
-    """Keeps what the contraction needs.
+    """What the contraction needs of some samples.
 
     Gradients are copied to their place direction by direction, while they are near the cache.
 
@@ -100,7 +101,7 @@ def gather(passing: Iterable[Passing], n: int, costs: Costs, *, full: bool, bloc
         passing: a few samples each.
         n: how many samples they have together.
         costs: layer -> its size and the route it takes.
-        full: whether output directions are kept apart.
+        full: whether output directions stay separate.
         blocks: sizes of temporary blocks.
     """
     gathering = _Gathering(n, costs, full, blocks)
@@ -131,10 +132,10 @@ class _Rows:
 
 
 class _Gathering:
-    """What is kept of the samples that have passed so far.
+    """What is retained of the samples that have passed so far.
 
     Each pass goes through three steps: the outgoing gradients of one direction after the other, those of the one
-    direction that stands for all where they merge, and the gradients that are made of both and written down.
+    direction that stands for all where they merge, and the explicit gradients that are made of both.
     """
 
     def __init__(self, n: int, costs: Costs, full: bool, blocks: Blocks):
@@ -143,9 +144,9 @@ class _Gathering:
         self.apart = {layer: found for layer, found in costs.items() if layer not in self.merging}
         self.recordings: list[Recording] = []
         self.r, self.samples = 0, slice(0, 0)
-        self.written, self.outgoing = _Rows(n), _Rows(n)
+        self.explicit, self.outgoing = _Rows(n), _Rows(n)
         self.waiting: _Rows | None = None
-        """Outgoing gradients of a pass whose weights are to be written down; the memory serves all passes."""
+        """Outgoing gradients of a pass, to make explicit gradients of weights from; the memory serves all passes."""
 
     def add(self, passing: Passing) -> None:
         """Takes a few samples in all directions."""
@@ -153,7 +154,7 @@ class _Gathering:
         self.samples = slice(self.samples.stop, self.samples.stop + recording.n)
         if (
             self.waiting is None or self.r == 1 or recording.n > self.waiting.n
-        ):  # one direction is kept as it came
+        ):  # one direction is retained as it came
             self.waiting = _Rows(recording.n)
         merged, alone = Merged(), _Rows(recording.n)
         for k, side in enumerate(passing.sides(self.costs)):
@@ -161,43 +162,43 @@ class _Gathering:
             merged.add(side, self.merging)
         self._keep(merged.side(recording), self.merging, alone, 0, 1)
         for layer, g in (*self.waiting.tensors.items(), *alone.tensors.items()):
-            self._write(recording, layer, g)
+            self._build(recording, layer, g)
         for name, values in passing.generic.items():
-            self.written.slot(name, self.samples, values.shape[1:], values).copy_(values)
+            self.explicit.slot(name, self.samples, values.shape[1:], values).copy_(values)
         self.recordings.append(recording)
 
     def gathered(self) -> Gathered:
         """All samples."""
-        written = {name: values.flatten(2) for name, values in self.written.tensors.items()}
-        return Gathered(self.recordings, self.r, written, self.outgoing.tensors)
+        explicit = {name: values.flatten(2) for name, values in self.explicit.tensors.items()}
+        return Gathered(self.recordings, self.r, explicit, self.outgoing.tensors)
 
     def _keep(self, side: LayerGradients, layers: Costs, waiting: _Rows, k: int, r: int) -> None:
         """Copies what layers need of direction k of r to its place."""
         for layer, (size, cost) in layers.items():
-            if is_written(layer, size, cost) and isinstance(layer, MatrixLayer):
+            if is_explicit(layer, size, cost) and isinstance(layer, MatrixLayer):
                 _keep(side.outgoing(layer), waiting, layer, slice(0, side.n), k, r, "as it comes")
-            elif is_written(layer, size, cost):
-                self.written.put(layer.weight, self.samples, k, r, side.written(layer))
+            elif is_explicit(layer, size, cost):
+                self.explicit.put(layer.weight, self.samples, k, r, side.explicit(layer))
             else:
                 for part in layer.parts:
                     order = _order(cost, self.full)
                     _keep(side.outgoing(part), self.outgoing, part, self.samples, k, r, order)
             if layer.bias is not None and cost.route is Route.GRADIENT and not size.compact:
-                self.written.put(layer.bias, self.samples, k, r, side.vectors(layer.bias_uses))
+                self.explicit.put(layer.bias, self.samples, k, r, side.vectors(layer.bias_uses))
 
-    def _write(self, recording: Recording, layer: Layer, g: Tensor) -> None:
-        """Writes down the gradients of a weight, and of its bias, from outgoing gradients in all directions."""
+    def _build(self, recording: Recording, layer: Layer, g: Tensor) -> None:
+        """Makes explicit gradients of a weight, and of its bias, from outgoing gradients in all directions."""
         size, r = self.costs[layer][0], g.shape[2]
-        weight = self.written.slot(layer.weight, self.samples, (r, size.h, size.q, size.p), g)
+        weight = self.explicit.slot(layer.weight, self.samples, (r, size.h, size.q, size.p), g)
         bias = (
             None
             if layer.bias is None
-            else self.written.slot(layer.bias, self.samples, (r, size.h, size.q), g)
+            else self.explicit.slot(layer.bias, self.samples, (r, size.h, size.q), g)
         )
-        _write(recording, layer, g, weight, bias, self.blocks)
+        _build(recording, layer, g, weight, bias, self.blocks)
 
 
-def _write(
+def _build(
     recording: Recording, layer: Layer, g: Tensor, weight: Tensor, bias: Tensor | None, blocks: Blocks
 ) -> None:
     """Gradients (n, r, h, q, p) of a weight and (n, r, h, q) of its bias from g (n, h, r, s, q).

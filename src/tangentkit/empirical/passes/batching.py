@@ -11,8 +11,9 @@ from tangentkit.core.errors import BudgetError
 from tangentkit.core.memory import format_bytes
 from tangentkit.empirical.layers import AssembledLayer, Layer, MatrixLayer
 from tangentkit.empirical.passes.blocks import Blocks, even
+from tangentkit.empirical.passes.layer_gradients import Size
 from tangentkit.empirical.passes.recording import Recording
-from tangentkit.empirical.passes.routes import Size, Workload
+from tangentkit.empirical.passes.routes import Workload
 
 GROUP_BYTES = 2**28
 """Gradients that are always worth keeping at once."""
@@ -41,8 +42,8 @@ class Footprint:
     """Outgoing gradients at all uses, for one direction, while the sample is passing."""
     stacked: float
     """What of them waits for the other directions, for one direction."""
-    kept: float
-    """What is kept of them, for one direction."""
+    retained: float
+    """What is retained of them for the kernel, for one direction."""
 
 
 @dataclass(frozen=True)
@@ -87,11 +88,11 @@ def footprint(recording: Recording, sizes: dict[Layer, Size], generic: int) -> F
         recording.parameters[layer.weight].numel() for layer in layers if isinstance(layer, AssembledLayer)
     )
     biases = sum(recording.parameters[layer.bias].numel() for layer in layers if layer.bias is not None)
-    kept = sum(sizes[layer].kept for layer in layers) + biases + generic
+    retained = sum(sizes[layer].retained for layer in layers) + biases + generic
     # Local derivatives, where a layer is seen from behind, are as large as its output.
     local = sum(z.h * z.s * z.q for z in (sizes[layer] for layer in layers if layer.behind))
     forward = sum(saved.values()) / n + local * item
-    # Gradients that are written down are made of all directions at once; the generic route, too, takes all of them,
+    # Explicit gradients are made of all directions at once; the generic route, too, takes all of them,
     # and keeps its own activations for each.
     waiting = [sizes[layer] for layer in layers if isinstance(layer, MatrixLayer)]
     stacked = sum(z.h * z.s * z.q for z in waiting if z.compact) + generic
@@ -99,7 +100,7 @@ def footprint(recording: Recording, sizes: dict[Layer, Size], generic: int) -> F
         forward,
         (outgoing / n + 2 * assembled) * item,
         stacked * item + (forward if generic else 0),
-        kept * item,
+        retained * item,
     )
 
 
@@ -142,7 +143,7 @@ def batching(foot: Footprint, work: Workload, budget: int, item: int) -> Batchin
     left = budget - Blocks.within(budget, item, larger).bytes(item)
 
     def sample(directions: int) -> float:
-        return foot.saved + directions * foot.kept + 1
+        return foot.saved + directions * foot.retained + 1
 
     def passing(directions: int) -> float:
         # Gradients at the uses, and those of the pass under way.
@@ -170,7 +171,7 @@ def batching(foot: Footprint, work: Workload, budget: int, item: int) -> Batchin
     while (
         directions < work.r
         and samples(directions + 1) >= chosen
-        and (directions + 1) * chosen * foot.kept <= modest
+        and (directions + 1) * chosen * foot.retained <= modest
     ):
         directions += 1
     chosen, directions = even(larger, chosen), even(work.r, directions)

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Self
 
 BUILT_PER_SAMPLE = 2**18
-"""Entries of the buffer for each sample, where the budget has room."""
+"""Entries of the buffer for each sample, where the budget allows."""
 LONGEST_SUM = 2**16
 """Columns of one matrix product. One float32 product over 11M columns loses three digits; blocks do not."""
 
@@ -15,7 +15,7 @@ class Blocks:
 
     pieces: int = 2**21
     """Of factors that are unfolded or stacked: 8 MB in float32. Blocks of this size stay near the cache, and the
-    allocator gives the same memory again; larger ones would be fresh pages every time."""
+    allocator gives the same memory again; larger ones would be fresh memory every time."""
     pairs: int = 2**22
     """Of pairs of positions."""
     built: int = 2**24

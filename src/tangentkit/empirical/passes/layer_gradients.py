@@ -2,15 +2,63 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Self
 
 import torch
 from torch import Tensor
 
-from tangentkit.empirical.layers import Layer, LookupLayer, MatrixLayer, TiedLayer, VectorLayer
+from tangentkit.core.batches import Batch
+from tangentkit.empirical.layers import (
+    AssembledLayer,
+    Layer,
+    LookupLayer,
+    MatrixLayer,
+    TiedLayer,
+    VectorLayer,
+)
 from tangentkit.empirical.passes.blocks import Blocks
+from tangentkit.empirical.passes.generic import generic_gradients
 from tangentkit.empirical.passes.recording import Recording
 from tangentkit.empirical.rules.base import Lookup, Matrix, Vector
 from tangentkit.linalg.operators.spans import spans
+
+
+@dataclass(frozen=True)
+class Size:
+    """A layer's gradient Σ_s g_s ⊗ a_s: h heads, s positions, a of length p, g of length q."""
+
+    h: int
+    s: int
+    p: int
+    q: int
+    summed: int = 0
+    """Products that are summed to make a, where it is seen from behind a pooling."""
+
+    @property
+    def compact(self) -> bool:
+        """Whether the gradient is not much larger than its factor g: then it may as well be explicit."""
+        return self.p <= 2 * self.s
+
+    @property
+    def retained(self) -> int:
+        """Entries that are retained of a sample, for one output direction."""
+        return self.h * self.q * (self.p if self.compact else self.s)
+
+
+def size_of(recording: Recording, layer: Layer) -> Size:
+    """The size of a layer's gradient, from any recording."""
+    graph, numel = recording.graph, recording.parameters[layer.weight].numel()
+    if isinstance(layer, (VectorLayer, AssembledLayer)):
+        return Size(1, 1, 1, numel)
+    first, positions = recording.sites[layer.parts[-1].uses[0]], 0
+    for use in layer.uses:
+        site = recording.sites[use]
+        positions += site.indices.shape[1] if isinstance(site, Lookup) else site.inputs(slice(0, 1)).shape[2]  # pyright: ignore
+    if isinstance(first, Matrix):
+        _, h, _, p = first.inputs(slice(0, 1)).shape
+        return Size(h, positions, p, numel // (h * p), first.summed)
+    rows = graph.shapes(layer.uses[0].source[0])[layer.uses[0].source[1]][0]
+    return Size(1, positions, rows, numel // rows)
 
 
 @dataclass(eq=False)
@@ -22,6 +70,12 @@ class LayerGradients:
     """For each direction, node -> gradient of the node's output."""
     generic: dict[str, Tensor]
     """Parameters of the generic route -> (n, r, p)."""
+
+    @classmethod
+    def of(cls, recording: Recording, batch: Batch, directions: Tensor) -> Self:
+        """Of a recorded batch in output directions (r, c), by the generic route where there is no rule."""
+        generic = generic_gradients(recording.function, recording.structure, batch, directions)
+        return cls(recording, recording.backward(directions), generic)
 
     @property
     def n(self) -> int:
@@ -54,7 +108,7 @@ class LayerGradients:
         assert isinstance(total, Tensor)
         return total
 
-    def written(self, layer: Layer) -> Tensor:
+    def explicit(self, layer: Layer) -> Tensor:
         """Gradients (n, r, p) of a layer that is no sum of outer products."""
         return self.vectors(layer.uses) if isinstance(layer, VectorLayer) else self.assembled(layer)
 
@@ -78,6 +132,16 @@ class LayerGradients:
             flat = gradient.reshape(self.n * self.r, *shape)
             total = total + self.recording.pull(use, flat, layer.weight).unflatten(0, (self.n, self.r))
         assert isinstance(total, Tensor)
+        return total
+
+    def square_norms(self) -> Tensor:
+        """|gradient|² of all parameters together, for every sample and direction (n, r)."""
+        total = self.recording.outputs.new_zeros(self.n, self.r)
+        for layer in self.recording.structure.layers:
+            for norms in layer_norms(self, layer).values():
+                total += norms
+        for gradients in self.generic.values():
+            total += gradients.square().sum(2)
         return total
 
     def _source_shape(self, use) -> tuple[int, ...]:
@@ -181,7 +245,7 @@ def lookup_gradients(indices: Tensor, g: Tensor, rows: int) -> Tensor:
 # -- diagonal ----------------------------------------------------------------------------------------------------
 
 
-def square_norms(side: LayerGradients, layer: Layer) -> dict[str, Tensor]:
+def layer_norms(side: LayerGradients, layer: Layer) -> dict[str, Tensor]:
     """|gradient|² of every sample and direction, (n, r), for the parameters of a layer."""
     if isinstance(layer, MatrixLayer):
         found = {layer.weight: _matrix_norms(side, layer, side.outgoing(layer))}
@@ -194,13 +258,13 @@ def square_norms(side: LayerGradients, layer: Layer) -> dict[str, Tensor]:
         return {layer.weight: ((g @ g.mT) * same[:, None]).sum((2, 3))}
     if isinstance(layer, TiedLayer):
         return {layer.weight: _tied_norms(side, *layer.parts)}
-    gradient = side.written(layer)
+    gradient = side.explicit(layer)
     return {layer.weight: gradient.square().sum(2)}
 
 
 def _tied_norms(side: LayerGradients, lookup: Layer, product: Layer) -> Tensor:
     """|Σ_s e_{i_s} ⊗ γ_s + Σ_t h_t ⊗ a_t|²."""
-    (norms,), (others,) = square_norms(side, lookup).values(), square_norms(side, product).values()
+    (norms,), (others,) = layer_norms(side, lookup).values(), layer_norms(side, product).values()
     indices = layer_indices(side.recording, lookup)
     gamma, h = side.outgoing(lookup)[:][:, 0], side.outgoing(product)[:][:, 0]
     a = layer_inputs(side.recording, product, slice(None))[:, 0]

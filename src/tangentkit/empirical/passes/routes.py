@@ -14,8 +14,7 @@ from tangentkit.empirical.layers import (
     VectorLayer,
 )
 from tangentkit.empirical.passes.blocks import pair_block, row_block
-from tangentkit.empirical.passes.recording import Recording
-from tangentkit.empirical.rules.base import Lookup, Matrix
+from tangentkit.empirical.passes.layer_gradients import Size
 
 FLOPS_PER_BYTE = 16
 """Multiply-adds that a core does while one byte comes from memory: what weighs bytes against FLOPs."""
@@ -70,28 +69,6 @@ class Workload:
         return self.r**2 if self.full else self.r
 
 
-@dataclass(frozen=True)
-class Size:
-    """A layer's gradient Σ_s g_s ⊗ a_s: h heads, s positions, a of length p, g of length q."""
-
-    h: int
-    s: int
-    p: int
-    q: int
-    summed: int = 0
-    """Products that are summed to make a, where it is seen from behind a pooling."""
-
-    @property
-    def compact(self) -> bool:
-        """Whether the gradient is not much larger than its factor g: then it may as well be written down."""
-        return self.p <= 2 * self.s
-
-    @property
-    def kept(self) -> int:
-        """Entries that are kept of a sample, for one output direction."""
-        return self.h * self.q * (self.p if self.compact else self.s)
-
-
 class Route(StrEnum):
     """The ways in which a layer's part of a kernel is computed, by the names that plans show."""
 
@@ -100,7 +77,7 @@ class Route(StrEnum):
     PAIRWISE = "pairwise"
     """The same over all pairs of positions."""
     GRADIENT = "gradient"
-    """Gradients of weights, built or written down, and their inner products."""
+    """Explicit gradients of weights, and their inner products."""
     LOOKUP_PAIRS = "lookup (pairs)"
     """Pairs of positions that look up the same row."""
     LOOKUP_ROWS = "lookup (rows)"
@@ -130,22 +107,6 @@ class Cost:
 
 Costs = dict[Layer, tuple[Size, Cost]]
 """Layer -> its size and the route it takes."""
-
-
-def size_of(recording: Recording, layer: Layer) -> Size:
-    """The size of a layer's gradient, from any recording."""
-    graph, numel = recording.graph, recording.parameters[layer.weight].numel()
-    if isinstance(layer, (VectorLayer, AssembledLayer)):
-        return Size(1, 1, 1, numel)
-    first, positions = recording.sites[layer.parts[-1].uses[0]], 0
-    for use in layer.uses:
-        site = recording.sites[use]
-        positions += site.indices.shape[1] if isinstance(site, Lookup) else site.inputs(slice(0, 1)).shape[2]  # pyright: ignore
-    if isinstance(first, Matrix):
-        _, h, _, p = first.inputs(slice(0, 1)).shape
-        return Size(h, positions, p, numel // (h * p), first.summed)
-    rows = graph.shapes(layer.uses[0].source[0])[layer.uses[0].source[1]][0]
-    return Size(1, positions, rows, numel // rows)
 
 
 def arrange(layers: Iterable[Layer], sizes: dict[Layer, Size], work: Workload, item: int) -> Costs:
@@ -223,8 +184,8 @@ def _lookup_costs(z: Size, w: Workload, item: int) -> list[Cost]:
 
 def _tied_costs(z: Size, w: Workload, item: int) -> list[Cost]:
     pairs, _ = _matrix_costs(z, w, item)
-    (written,) = _vector_costs(Size(1, 1, 1, z.q * z.p), w, item)
-    return [Cost(Route.TIED, pairs.flops, pairs.bytes), Cost(Route.ASSEMBLED, written.flops, written.bytes)]
+    (explicit,) = _vector_costs(Size(1, 1, 1, z.q * z.p), w, item)
+    return [Cost(Route.TIED, pairs.flops, pairs.bytes), Cost(Route.ASSEMBLED, explicit.flops, explicit.bytes)]
 
 
 def _sides(n: int, samples: int) -> dict[int, int]:

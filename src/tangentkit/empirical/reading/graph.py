@@ -127,7 +127,7 @@ class Use:
     chain: tuple[str, ...] | None
     """The reorderings between the source and its one parameter, None if there is more than reordering."""
     settings: str = ""
-    """What else the node was told (strides, factors, modes), for the batch from which the use is known."""
+    """The other arguments of the node (strides, factors, modes), for the batch from which the use is known."""
 
 
 class MixedSamplesError(Exception):

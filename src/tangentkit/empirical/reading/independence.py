@@ -23,12 +23,12 @@ ROUNDINGS = 1000
 """Units of rounding by which the outputs of a sample may differ between batches."""
 ROUNDINGS_OF_HALVES = 32
 """The same for half precision, where it must do."""
-COMPANY = 4
+SMALLER = 4
 """Samples of the smaller batches in which those of a large one are run again."""
 Result = TypeVar("Result")
 
 
-class CompanyError(ModelError):
+class BatchDependenceError(ModelError):
     """A sample has other outputs in another batch."""
 
 
@@ -48,7 +48,7 @@ def keeps_apart(function: ModelFunction, batch: Batch, outputs: Tensor) -> bool:
         Whether that says something of other batches: the samples that were run differ.
     """
     n = batch_size(batch)
-    chosen = spread_indices(n, min(n, 2 * COMPANY))
+    chosen = spread_indices(n, min(n, 2 * SMALLER))
     check_independence(function, batch, outputs, chosen=chosen, size=max(1, len(chosen) // 2))
     return distinct(take(batch, chosen)) == len(chosen)
 
@@ -88,7 +88,7 @@ def check_independence(
                 lambda model, samples: compare(model, samples, model(model.params, samples)),
                 otherwise=lambda: compare(function, batch, outputs),
             )
-    except CompanyError:
+    except BatchDependenceError:
         if not is_rounding(function, batch, gap):
             raise
 
@@ -143,7 +143,7 @@ def check_same(few: Tensor, together: Tensor, sizes: tuple[int, int]) -> None:
         sizes: of both batches.
 
     Raises:
-        CompanyError: with the gap.
+        BatchDependenceError: with the gap.
     """
     if not together.isfinite().all():
         return  # the kernel will not be finite either, and says so
@@ -151,7 +151,7 @@ def check_same(few: Tensor, together: Tensor, sizes: tuple[int, int]) -> None:
     gap = float((few - together).abs().max() / scale)
     roundings = ROUNDINGS_OF_HALVES if together.dtype in HALVES else ROUNDINGS
     if not gap <= roundings * torch.finfo(together.dtype).eps:
-        raise CompanyError(
+        raise BatchDependenceError(
             "the output of a sample depends on the other samples of its batch, or on chance: samples gave other "
             f"outputs in a batch of {sizes[1]} than {'alone' if sizes[0] == 1 else f'in one of {sizes[0]}'} "
             f"(relative gap {gap:.1e})",

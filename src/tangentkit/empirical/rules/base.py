@@ -5,7 +5,7 @@ for each sample:
 
 * `Matrix`: Σ_s g_s ⊗ a_s over positions s, from the layer's inputs a and outgoing gradients g;
 * `Lookup`: the same with one-hot a, kept as indices;
-* `Vector`: small enough to be written down at once.
+* `Vector`: small enough to be explicit.
 
 `layer_rule("NameBackward0")` adds one; ours stand in `products`, `elementwise` and `lookups`. A wrong rule is caught
 by the verification and replaced by the generic route, so a rule can only make a kernel faster, never wrong.

@@ -44,8 +44,8 @@ def patches(x: Tensor, geometry: Convolution, positions: tuple[int, ...]) -> Ten
         *(step * stride for step, stride in zip(steps, geometry.stride, strict=True)),
     )
     rank = len(geometry.kernel)
-    # Blocks of some megabytes, one after the other: the allocator may give fresh memory every time, and filling small
-    # pages takes ten times as long as the copy.
+    # Blocks of some megabytes, one after the other: the allocator may give fresh memory every time, and its first
+    # use takes ten times as long as the copy.
     out = empty(x, *sizes).copy_(padded.as_strided(sizes, strides))
     return out.flatten(2, 1 + rank).flatten(3)
 

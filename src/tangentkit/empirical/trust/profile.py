@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import ModelError
 from tangentkit.core.model.functions import ModelFunction
-from tangentkit.empirical.layers import Layer
+from tangentkit.empirical.layers import Layer, MatrixLayer
 from tangentkit.empirical.passes.batching import Footprint, footprint
 from tangentkit.empirical.passes.flops import pass_flops
+from tangentkit.empirical.passes.layer_gradients import Size, size_of
 from tangentkit.empirical.passes.recording import AnotherGraphError, record
-from tangentkit.empirical.passes.routes import Size, size_of
 from tangentkit.empirical.reading.independence import distinct, spread
 from tangentkit.empirical.structure import Structure, learn_structure, trace
 from tangentkit.empirical.trust.verification import BATCH, verified
@@ -30,6 +30,17 @@ class Profile:
     """Seconds of a pass of two samples: what a pass takes, however small."""
     flops: tuple[float, float]
     """Of one sample in a forward and in a backward pass."""
+
+    @property
+    def names(self) -> list[str]:
+        """All parameters; those that do not reach the output of these samples may reach that of others."""
+        return [*self.structure.names(), *self.structure.generic, *self.structure.unused]
+
+    @property
+    def factored(self) -> dict[str, Size]:
+        """Weights whose gradients are Σ_s g_s ⊗ a_s -> their sizes."""
+        layers = self.structure.layers
+        return {layer.weight: self.sizes[layer] for layer in layers if isinstance(layer, MatrixLayer)}
 
 
 def profile(function: ModelFunction, x: Batch) -> Profile:

@@ -9,9 +9,11 @@ from torch import Tensor
 
 from tangentkit.core.batches import Batch, batch_size, describe
 from tangentkit.core.model.functions import ModelFunction
+from tangentkit.empirical.passes.parameter_gradients import Orders
 from tangentkit.empirical.passes.recording import AnotherGraphError, Recording, record
-from tangentkit.empirical.reading.independence import check_all, keeps_apart
+from tangentkit.empirical.reading.independence import check_all, keeps_apart, spread
 from tangentkit.empirical.reading.sample_moves import answers
+from tangentkit.empirical.structure import LARGE
 from tangentkit.empirical.trust.profile import Profile, profile, profile_of
 from tangentkit.empirical.trust.verification import prove
 
@@ -35,6 +37,7 @@ class Profiles:
 
     def __init__(self, function: ModelFunction):
         self.function = function
+        self.orders = Orders()
         self._found: dict[str, Profile] = {}
         self._warned: set[str] = set()
 
@@ -69,6 +72,15 @@ class Profiles:
                 raise WrongRuleError(wrong)
             profile.structure = replace(structure, unproven=structure.unproven - proven)
         return recording
+
+    def learn_orders(self, x: Batch, profile: Profile) -> None:
+        """Notes in which order rules give the entries of gradients, by a pass of a few samples where it must be.
+
+        Later samples may show no factors of a weight (some models have another graph for a batch of one): where the
+        entries of a factored gradient belong in the weight is known all the same.
+        """
+        if self.orders.unknown(profile.structure.layers):
+            self.orders.learn(self.record(spread(x, LARGE), profile))
 
     def check_independence(
         self, batch: Batch, profile: Profile, outputs: Tensor | None = None, *, every: bool = False

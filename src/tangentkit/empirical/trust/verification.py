@@ -159,7 +159,7 @@ def _ways(side: LayerGradients, layer: Layer) -> list[LayerGradients]:
 def _structured(side: LayerGradients, layer: Layer) -> list[tuple[str, Tensor]]:
     """Gradients (n, 1, ...), up to an order of the entries, in every form in which they are used."""
     if not isinstance(layer, (MatrixLayer, LookupLayer)):
-        return [(layer.weight, side.written(layer))]
+        return [(layer.weight, side.explicit(layer))]
     g = side.outgoing(layer)[:]
     if isinstance(layer, LookupLayer):
         rows = side.recording.parameters[layer.weight].shape[0]

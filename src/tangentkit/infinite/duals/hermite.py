@@ -20,7 +20,7 @@ REACH = 13.0
 PANEL = 0.5
 """The greatest width of a piece of the rule."""
 BLOCK = 32
-"""Polynomials held at a time."""
+"""Polynomials in memory at a time."""
 
 
 def hermite_coefficients(
@@ -50,5 +50,5 @@ def hermite_coefficients(
         for n in range(start, min(start + BLOCK, count)):
             block.append(here)
             last, here = here, (z * here - math.sqrt(n) * last) / math.sqrt(n + 1)
-        found.append(values @ torch.stack(block, -1))
+        found.append(values @ torch.stack(block, 1).mT)
     return tuple(torch.cat(found, -1).permute(1, 2, 0))

@@ -30,7 +30,7 @@ REACH = 10.0
 FEWEST, MOST = 24, 180
 """Nodes per piece of the first and of the last refinement."""
 EVALUATIONS = 2**18
-"""Function values held at a time: the memory of a rule does not depend on the number of entries."""
+"""Function values in memory at a time: the memory of a rule does not depend on the number of entries."""
 BEND = 30.0
 """Activations bend nearer to 0 than this: at a large variance a small part of the line, with nodes of its own."""
 SMALLEST = 1e-100

@@ -130,7 +130,7 @@ def _call(graph: Graph, node: fx.Node) -> Callable[[Tensor], Any]:
 def _taken(
     graph: Graph, h: Hidden, before: Sequence[int], after: Sequence[int], call: Callable[[Tensor], Tensor]
 ) -> Hidden:
-    """What a call makes of a hidden tensor, told by what it makes of coordinates along each axis."""
+    """What a call makes of a hidden tensor, shown by what it makes of coordinates along each axis."""
     places = [_places(call, before, axis) for axis in range(len(before))]
     h = graph.builder.take(
         h, {a: kept for a, kept in enumerate(places) if kept != list(range(before[a]))}, before

@@ -65,7 +65,7 @@ class Trace:
         return dict(self.model.named_modules(remove_duplicate=False))
 
     def identity(self) -> dict[str, Plain]:
-        """What can be told of the model, for stored matrices: the values that count, and what is trained."""
+        """What identifies the model, for stored matrices: the values that count, and what is trained."""
         state = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
         return {
             "constants": fingerprints((name, value) for name, value in state.items() if not value.is_meta),

@@ -57,21 +57,29 @@ def condition_number(values: Float[Tensor, " r"], *, rtol: float) -> float:
     return float(largest / values[values > rtol * largest].min())
 
 
-def clip(values: Float[Tensor, " r"]) -> Float[Tensor, " r"]:
-    """The values with negative ones that are rounding set to zero.
+def clip(values: Float[Tensor, " r"], *, made_in: torch.dtype | None = None) -> Float[Tensor, " r"]:
+    """The eigenvalues of a kernel matrix, with negative ones that are rounding set to zero.
+
+    Args:
+        values: the eigenvalues.
+        made_in: the precision of the matrix, if it is not theirs.
 
     Raises:
         NumericalError: a value is negative beyond rounding.
+
+    Example:
+        >>> clip(torch.tensor([1.0, -1e-6]))
+        tensor([1., 0.])
     """
     check_finite(values, "values")
     smallest, size = float(values.min()), float(values.abs().max())
-    allowed = below_zero(values.dtype)
+    allowed = below_zero(made_in or values.dtype)
     if smallest < -allowed * size:
         raise NumericalError(
             "the kernel matrix is not positive semi-definite",
-            expected=f"no value below -{allowed:.1e} of the largest ({size:.3g})",
+            expected=f"no eigenvalue below -{allowed:.1e} of the largest ({size:.3g})",
             got=f"{smallest:.3g}",
-            hint=f"a ridge of {-smallest:.3g} would make it so",
+            hint=f"a ridge of {-smallest:.3g}: K + {-smallest:.3g} I in the place of K",
         )
     return values.clamp(min=0)
 

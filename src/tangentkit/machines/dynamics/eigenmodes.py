@@ -1,4 +1,4 @@
-"""The eigenmodes of a kernel, in float64, with zero told from rounding."""
+"""The eigenmodes of a kernel, in float64, with zero separated from rounding."""
 
 from dataclasses import dataclass
 
@@ -6,9 +6,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from tangentkit.core.errors import NumericalError
 from tangentkit.linalg import Operator, check_symmetric, spectrum
-from tangentkit.linalg.operators.checks import below_zero
+from tangentkit.linalg.spectra.measures import clip
 from tangentkit.machines.kernel_shapes import WORKING
 
 
@@ -34,20 +33,14 @@ class Modes:
         check_symmetric(K)
         matrix = K.dense().to(WORKING)
         s = spectrum((matrix + matrix.T) / 2)
-        size, smallest = float(s.values.abs().max()), float(s.values.min())
-        allowed = below_zero(K.dtype)
-        if smallest < -allowed * size:
-            raise NumericalError(
-                "the kernel is not positive semi-definite, so training would diverge",
-                expected=f"no eigenvalue below -{allowed:.1e} of the largest ({size:.3g})",
-                got=f"{smallest:.3g}",
-                hint=f"a kernel K + {-smallest:.3g} I would do",
-            )
+        values = clip(s.values, made_in=K.dtype)
         # Rounding goes as far above zero as it goes below, such as that of a kernel computed in float32.
-        cutoff = max(len(matrix) * torch.finfo(K.dtype).eps * size, -2 * smallest)
-        return cls(s.values.clamp(min=0), s.vectors, cutoff)
+        cutoff = max(
+            len(matrix) * torch.finfo(K.dtype).eps * float(s.values.abs().max()), -2 * float(s.values.min())
+        )
+        return cls(values, s.vectors, cutoff)
 
     @property
     def in_range(self) -> Bool[Tensor, " n"]:
-        """Which modes span the range of K, zero told from rounding."""
+        """Which modes span the range of K, zero separated from rounding."""
         return self.values > self.cutoff

@@ -80,7 +80,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         return label_weights(weights, labels, self.classes_)
 
     def _known(self, X: Any, labels: Int[Tensor, " n"]) -> Gram:
-        """The kernel of the training samples: by its features where they are fewer than the samples, else held.
+        """The kernel of training samples: by its features where they are fewer than the samples, else as a matrix.
 
         Raises:
             InputError: the kernel's size does not go with the labels.

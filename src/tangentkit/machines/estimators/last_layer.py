@@ -29,7 +29,7 @@ RIDGES = [10.0**power for power in range(-10, 3)]
 ENOUGH = 4000
 """Samples on which a ridge is chosen, about."""
 FOLDS = 3
-"""Parts of the samples that are held out in turn where no formula tells the errors of samples left out."""
+"""Parts of the samples that are held out in turn where no formula gives the errors of samples left out."""
 WEAKEST, WORTH_WHILE = RIDGES.index(1e-6), 0.01
 """Where that search ends: weaker ridges take ever longer, and so does a gain of less than this share of the loss."""
 ROUGHLY = 1e-4

@@ -70,7 +70,7 @@ class KernelMachine(BaseEstimator):
             for name, value in self.get_params(deep=False).items()
         }
         fresh = type(self)(**parameters)
-        # What `set_fit_request` and its kin were told.
+        # The choices made by `set_fit_request` and its kind.
         if (requests := getattr(self, "_metadata_request", None)) is not None:
             setattr(fresh, "_metadata_request", copy.deepcopy(requests))  # noqa: B010
         return fresh

@@ -34,7 +34,7 @@ class FalkonOperator(Operator):
         weights: w, or None for ones.
         landmarks: their indices.
         ridge: above 0.
-        memory: the budget; C is held if half of it is enough.
+        memory: the budget; C is in memory if half of it is enough.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class FalkonOperator(Operator):
         inner = products_of_columns((T if weights is None else T * weights[landmarks].sqrt()).T)
         inner.mul_(n / m).diagonal().add_(ridge)
         self.A = _factor(inner, ridge).L.T
-        del inner  # before C takes its room
+        del inner  # freed before C is made
         self.strips, self.root, self.weights, self.ridge = strips.within(memory), T, weights, ridge
 
     def block(self, rows: slice, cols: slice) -> Float[Tensor, "n m"]:

@@ -1,4 +1,4 @@
-"""Kernel matrices of training samples for likelihoods: held as a matrix, or by a few features.
+"""Kernel matrices of training samples for likelihoods: as a matrix in memory, or by a few features.
 
 A likelihood is minimized over a space of functions: those of K itself (`space`), or those of K² (`squared_space`),
 since logits K A with the ridge ‖A‖² are, by A = K α, logits K² α with the ridge αᵀ K² α.

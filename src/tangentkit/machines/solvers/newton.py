@@ -148,7 +148,7 @@ def minimize(likelihood: Likelihood, *, goal: Goal, max_steps: int) -> Minimum:
             break
         wanted = likelihood.shift(p)
         if inverse is None or not shift / STALE <= wanted <= STALE * shift:
-            inverse, shift = None, wanted  # the old inverse goes before its successor takes room
+            inverse, shift = None, wanted  # the old inverse is freed before the new one is made
             inverse = space.inverse(shift)
         # No more of the step than the goal asks for.
         enough = max(min(MOST_LEFT, slope), goal.slope / (3 * slope))

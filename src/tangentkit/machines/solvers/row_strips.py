@@ -1,4 +1,4 @@
-"""Strips: the columns k(X, landmarks) of a kernel matrix, in strips of rows that are held or made when asked for."""
+"""Strips: the columns k(X, landmarks) of a kernel matrix, in strips of rows, in memory or made when asked for."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from tangentkit.linalg.operators.times import times
 from tangentkit.machines.kernel_sources import KernelSource, Precomputed, size, take_samples
 
 MOST_ROWS = 2048
-"""The most rows of a strip: beyond it a product gains nothing, and its float64 form takes room."""
+"""The most rows of a strip: beyond it a product gains nothing, and its float64 form takes memory."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Strips:
             yield rows, self.make(rows) if self.held is None else self.held[rows]
 
     def within(self, memory: Memory) -> "Strips":
-        """The same, held in memory if half of the budget takes it: then every strip is made once."""
+        """The same, in memory if half of the budget takes it: then every strip is made once."""
         size = self.kind.element_size() * self.shape[0] * self.shape[1]
         if self.held is not None or not memory_budget(memory, device=self.kind.device).holds(size, copies=2):
             return self

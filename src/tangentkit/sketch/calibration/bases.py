@@ -16,10 +16,10 @@ from tangentkit.core.errors import BudgetError, NumericalError
 from tangentkit.core.memory import format_bytes
 from tangentkit.core.seeds import Key
 from tangentkit.empirical.passes.layer_gradients import LayerGradients
-from tangentkit.sketch.methods.factors import Factors, all_factors, energies
+from tangentkit.empirical.passes.parameter_gradients import Orders
+from tangentkit.sketch.methods.factors import Factors, all_factors
 from tangentkit.sketch.methods.hashes import normals
 from tangentkit.sketch.methods.model_sketch import pieces
-from tangentkit.sketch.methods.parameter_order import Orders
 
 RANK = 64
 """Most vectors of a basis."""
@@ -117,7 +117,7 @@ def find_bases(
     searches: dict[str, Search] = {}
     needed, energy = 0, torch.zeros(len(made), dtype=torch.float64)
     for rows, _, side in sides(x):
-        energy[rows] = energies(side).double().cpu()
+        energy[rows] = side.square_norms().sum(1).double().cpu()
         check_finite(energy)
         chosen = made[rows].to(side.recording.outputs.device)
         for name, factors in all_factors(side, orders):

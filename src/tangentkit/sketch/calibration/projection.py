@@ -18,10 +18,10 @@ from torch import Tensor
 
 from tangentkit.core.batches import Batch, batch_size
 from tangentkit.empirical.passes.layer_gradients import LayerGradients
+from tangentkit.empirical.passes.parameter_gradients import Orders
 from tangentkit.sketch.calibration.bases import Basis, Sides, check_budget, find_bases, sign
 from tangentkit.sketch.methods.factors import TABLES, all_factors
 from tangentkit.sketch.methods.model_sketch import ModelSketch, pieces
-from tangentkit.sketch.methods.parameter_order import Orders
 
 LEAST_RESIDUAL = 0.25
 """Share of the coordinates that the sketch of the residual has at least."""
@@ -66,8 +66,8 @@ class Projection:
             # Rows of a table are its inputs, those of other parameters their outputs.
             formula = "nkl,lp,krq->nrpq" if basis.kind in TABLES else "nkl,lp,krq->nrqp"
             for some in pieces(self.rank, sketch.buffer, u[0].numel() * b.shape[1]):
-                written = sketch.orders.restore(name, torch.einsum(formula, core[some], b, u).flatten(2))
-                sketch.add_written([half.rows(some) for half in out], name, written, 0)
+                explicit = sketch.orders.restore(name, torch.einsum(formula, core[some], b, u).flatten(2))
+                sketch.add_explicit([half.rows(some) for half in out], name, explicit, 0)
         return [half.sums() for half in out]
 
 

@@ -2,40 +2,33 @@
 
 from dataclasses import dataclass
 
-from tangentkit.empirical.layers import MatrixLayer
-from tangentkit.empirical.passes.routes import Size
-from tangentkit.empirical.structure import Structure
+from tangentkit.empirical.passes.layer_gradients import Size
+from tangentkit.empirical.trust.profile import Profile
 
 TRANSFORM = 350.0
 """FLOPs of a matrix product in the time that a coordinate of one pair of placements takes: twice placing and
 transforming, and the product."""
 COUNT = 100.0
-"""FLOPs of a matrix product in the time that writing an entry of a gradient and counting it twice takes. Both decide
-what "auto" does, so they are part of the seed contract."""
+"""FLOPs of a matrix product in the time that making an entry of an explicit gradient and adding it twice takes. Both
+decide what "auto" does, so they are part of the seed contract."""
 
-WRITTEN = ("count", "gaussian", "rademacher")
-METHODS = ("auto", "tensor", "hybrid", *WRITTEN)
+EXPLICIT = ("count", "gaussian", "rademacher")
+METHODS = ("auto", "tensor", "hybrid", *EXPLICIT)
 
 
-def choose(sketch: str, structure: Structure, sizes: dict[str, Size], r: int, dim: int) -> dict[str, str]:
+def choose(sketch: str, profile: Profile, r: int, dim: int) -> dict[str, str]:
     """Parameter -> "tensor", "count", "gaussian" or "rademacher".
 
     Args:
         sketch: what the user asked for.
-        structure: of the model.
-        sizes: of the gradients of its weights.
+        profile: of the model.
         r: number of output directions.
         dim: coordinates of a half-sketch.
     """
-    # Parameters that do not reach the output of these samples may reach that of others.
-    names = [*structure.names(), *structure.generic, *structure.unused]
-    found = dict.fromkeys(names, sketch if sketch in WRITTEN else "count")
-    if sketch in WRITTEN:
-        return found
-    for layer in structure.layers:
-        if isinstance(layer, MatrixLayer) and _by_factors(sketch, sizes[layer.weight], r, dim):
-            found[layer.weight] = "tensor"
-    return found
+    if sketch in EXPLICIT:
+        return dict.fromkeys(profile.names, sketch)
+    by_factors = {name for name, size in profile.factored.items() if _by_factors(sketch, size, r, dim)}
+    return {name: "tensor" if name in by_factors else "count" for name in profile.names}
 
 
 def _by_factors(sketch: str, size: Size, r: int, dim: int) -> bool:
@@ -51,7 +44,7 @@ def tensor_cost(size: Size, r: int, dim: int) -> float:
 
 
 def count_cost(size: Size, r: int) -> float:
-    """Of writing and counting the gradients of a sample in r directions, in FLOPs of a matrix product."""
+    """Of explicit gradients of a sample and their count-sketch in r directions, in FLOPs of a matrix product."""
     return (2.0 * size.s + COUNT) * r * size.h * size.q * size.p
 
 

@@ -1,4 +1,4 @@
-"""Sketches of gradients that are written down: count, Gaussian and Rademacher.
+"""Sketches of explicit gradients: count, Gaussian and Rademacher.
 
 Each is a linear map of the flat gradient of one parameter in one output direction, given by a key alone.
 """
@@ -22,7 +22,7 @@ SHORT, FEW = 2**9, 2**13
 """Entries of a chunk, and those of all samples together, below which calls cost more than scattered additions."""
 
 
-class WrittenSketch(abc.ABC):
+class ExplicitSketch(abc.ABC):
     """A random linear map of the gradient (size,) of a parameter to `dim` coordinates, E[<Sx, Sy>] = <x, y>."""
 
     def __init__(self, key: Key, size: int, dim: int):
@@ -33,7 +33,7 @@ class WrittenSketch(abc.ABC):
         """Adds the sketches of gradients (n, size)."""
 
 
-class CountSketch(WrittenSketch):
+class CountSketch(ExplicitSketch):
     """Every entry, with a random sign, is added to one random coordinate; the places come in chunks.
 
     The gradient is cut into chunks of `dim` entries, and each chunk is added as a whole after a random rotation:
@@ -94,7 +94,7 @@ class CountSketch(WrittenSketch):
         return flat % self.dim + self.draw()[0].to(flat.device)[flat // self.dim]
 
 
-class DenseSketch(WrittenSketch):
+class DenseSketch(ExplicitSketch):
     """A dense random matrix of independent entries with variance 1/dim, drawn block by block."""
 
     @abc.abstractmethod

@@ -6,19 +6,19 @@ sum of outer products instead of r.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
-from tangentkit.empirical.layers import AssembledLayer, Layer, LookupLayer, TiedLayer, VectorLayer
-from tangentkit.empirical.passes.layer_gradients import (
-    LayerGradients,
-    layer_indices,
-    layer_inputs,
-    matrix_gradients,
-    square_norms,
+from tangentkit.empirical.passes.layer_gradients import LayerGradients, matrix_gradients
+from tangentkit.empirical.passes.parameter_gradients import (
+    Explicit,
+    Orders,
+    Products,
+    Rows,
+    parameter_gradients,
 )
-from tangentkit.sketch.methods.parameter_order import Orders
 
 TABLES = ("lookup", "tied")
 """Kinds of factors whose parameters have the inputs first."""
@@ -90,7 +90,7 @@ class Factors:
         return (left.mT @ self.times_inputs(inputs)).flatten(1)
 
     def as_kind(self, kind: str, name: str, orders: Orders, *, r: int, q: int) -> "Factors":
-        """The same gradients with the axes that factors of another kind have, written down.
+        """The same gradients, explicit, with the axes that factors of another kind have.
 
         Args:
             kind: the other one.
@@ -116,47 +116,40 @@ class Factors:
 
 def all_factors(side: LayerGradients, orders: Orders) -> Iterator[tuple[str, Factors]]:
     """(parameter, factors) of everything."""
-    for layer in side.recording.structure.layers:
-        yield layer.weight, _layer_factors(side, layer, orders)
-        if layer.bias is not None:
-            yield layer.bias, _vector(side.vectors(layer.bias_uses))
-    for name, gradients in side.generic.items():
-        yield name, _vector(gradients)
+    for name, parts in groupby(parameter_gradients(side, orders), lambda found: found.name):
+        yield name, _joined([_factors(part) for part in parts], side.r)
 
 
-def _layer_factors(side: LayerGradients, layer: Layer, orders: Orders) -> Factors:
-    recording = side.recording
-    if isinstance(layer, VectorLayer):
-        orders.learn(recording, layer)
-        return _vector(orders.restore(layer.weight, side.vectors(layer.uses)))
-    if isinstance(layer, AssembledLayer):
-        return _vector(side.assembled(layer))
-    if isinstance(layer, TiedLayer):
-        lookup, product = (_layer_factors(side, part, orders) for part in layer.parts)
-        return _tied(lookup, product, side.r)
-    g = side.outgoing(layer)
-    stacked = g[:].transpose(2, 3).flatten(3)  # (n, h, s, r q)
-    if isinstance(layer, LookupLayer):
-        rows = layer_indices(recording, layer)
-        return Factors("lookup", stacked[:, 0], rows, recording.parameters[layer.weight].shape[0])
-    a = layer_inputs(recording, layer, slice(None))
-    if g.sizes[1] > 1:
+def _factors(found: Products | Rows | Explicit) -> Factors:
+    if isinstance(found, Explicit):
+        return _vector(found.gradients())
+    g = found.outgoing[:]
+    stacked = g.transpose(2, 3).flatten(3)  # (n, h, s, r q)
+    if isinstance(found, Rows):
+        return Factors("lookup", stacked[:, 0], found.indices, found.count)
+    a = found.inputs(slice(None))
+    if g.shape[1] > 1:
         # Several heads: outputs of all of them are rows of one matrix.
-        orders.learn(recording, layer)
-        return built(matrix_gradients(g[:], a).flatten(2, 3), "built")
+        return built(matrix_gradients(g, a).flatten(2, 3), "built")
     return Factors("matrix", stacked[:, 0], a[:, 0], a.shape[-1])
 
 
 def built(gradients: Tensor, kind: str) -> Factors:
-    """Gradients (n, r, q, p) of a matrix, or (n, r, p, q) of a table, that are written down."""
+    """Gradients (n, r, q, p) of a matrix, or (n, r, p, q) of a table, as factors."""
     by_output = gradients.mT if kind in ("lookup", "tied") else gradients
     return Factors(
         "built", gradients.new_empty(len(gradients), 0), by_output.flatten(1, 2), by_output.shape[-1]
     )
 
 
-def _tied(lookup: Factors, product: Factors, r: int) -> Factors:
-    """Of a table (p, q) that is looked up and multiplied by: Σ_s γ_s ⊗ e_{i_s} + Σ_t a_t ⊗ h_t in each direction."""
+def _joined(parts: list[Factors], r: int) -> Factors:
+    """Of a parameter: its only factors, or those of a tied weight.
+
+    A table (p, q) that is looked up and multiplied by has Σ_s γ_s ⊗ e_{i_s} + Σ_t a_t ⊗ h_t in each direction.
+    """
+    if len(parts) == 1:
+        return parts[0]
+    lookup, product = parts
     n, t, q = product.inputs.shape
     # Row (direction, position) of the product has its a in the columns of its direction.
     outgoing = product.inputs.new_zeros(n, r, t, r, q)
@@ -175,14 +168,3 @@ def _tied(lookup: Factors, product: Factors, r: int) -> Factors:
 def _vector(gradients: Tensor) -> Factors:
     stacked = gradients.flatten(1)[:, None]
     return Factors("vector", stacked, stacked.new_ones(len(stacked), 1, 1), 1)
-
-
-def energies(side: LayerGradients) -> Tensor:
-    """|gradient|² of each sample over all parameters and directions, (n,)."""
-    total = side.recording.outputs.new_zeros(side.n)
-    for layer in side.recording.structure.layers:
-        for norms in square_norms(side, layer).values():
-            total += norms.sum(1)
-    for gradients in side.generic.values():
-        total += gradients.square().sum((1, 2))
-    return total.detach()

@@ -7,21 +7,20 @@ import torch
 from torch import Tensor
 
 from tangentkit.core.seeds import Key
-from tangentkit.empirical.layers import AssembledLayer, Layer, LookupLayer, VectorLayer
-from tangentkit.empirical.passes.layer_gradients import (
-    LayerGradients,
-    layer_indices,
-    layer_inputs,
-    lookup_gradients,
-    matrix_gradients,
+from tangentkit.empirical.passes.layer_gradients import LayerGradients, lookup_gradients, matrix_gradients
+from tangentkit.empirical.passes.parameter_gradients import (
+    Explicit,
+    Orders,
+    Products,
+    Rows,
+    parameter_gradients,
 )
 from tangentkit.linalg.operators.spans import spans
 from tangentkit.sketch.methods.coordinates import Coordinates
-from tangentkit.sketch.methods.explicit import CountSketch, GaussianSketch, RademacherSketch, WrittenSketch
-from tangentkit.sketch.methods.parameter_order import Orders
+from tangentkit.sketch.methods.explicit import CountSketch, ExplicitSketch, GaussianSketch, RademacherSketch
 from tangentkit.sketch.methods.tensor import TensorSketch
 
-KINDS: dict[str, type[WrittenSketch]] = {
+KINDS: dict[str, type[ExplicitSketch]] = {
     "count": CountSketch,
     "gaussian": GaussianSketch,
     "rademacher": RademacherSketch,
@@ -60,7 +59,7 @@ class ModelSketch:
         shapes: weight -> (h, q, p) of its factors, for "tensor".
         orders: of the parameters.
         buffer: entries of factors or gradients that are worked on at a time.
-        kept: signs that may be kept for the next samples.
+        most_signs: random signs that may stay in memory for the next samples.
     """
 
     def __init__(
@@ -71,11 +70,11 @@ class ModelSketch:
         orders: Orders,
         *,
         buffer: int,
-        kept: int,
+        most_signs: int,
     ):
         self.halves, self.methods, self.shapes, self.orders = halves, methods, shapes, orders
-        self.buffer, self.kept = buffer, kept
-        self._written: dict[tuple[int, str, int], WrittenSketch] = {}
+        self.buffer, self.most_signs = buffer, most_signs
+        self._explicit: dict[tuple[int, str, int], ExplicitSketch] = {}
         self._tensor: dict[tuple[int, str], TensorSketch] = {}
         self._signs = 0
 
@@ -85,50 +84,37 @@ class ModelSketch:
 
     def add_side(self, out: list[Coordinates], side: LayerGradients, first: int) -> None:
         """Adds all parameters of recorded samples, in the directions that they have gradients for."""
-        for layer in side.recording.structure.layers:
-            # A tied weight is sketched by its entries, so that lookups and products meet.
-            for part in layer.parts:
-                self._add_layer(out, side, part, first)
-            if layer.bias is not None:
-                self.add_written(out, layer.bias, side.vectors(layer.bias_uses), first)
-        for name, gradients in side.generic.items():
-            self.add_written(out, name, gradients, first)
+        for found in parameter_gradients(side, self.orders):
+            if isinstance(found, Explicit):
+                self.add_explicit(out, found.name, found.gradients(), first)
+            elif isinstance(found, Rows):
+                self._add_lookups(out, found, first)
+            else:
+                self._add_factors(out, found, first)
 
-    def _add_layer(self, out: list[Coordinates], side: LayerGradients, layer: Layer, first: int) -> None:
-        name, recording = layer.weight, side.recording
-        if isinstance(layer, AssembledLayer):
-            self.add_written(out, name, side.assembled(layer), first)
-            return
-        if isinstance(layer, LookupLayer):
-            g, rows = side.outgoing(layer), layer_indices(recording, layer)
-            n, _, r, s, q = g.sizes
-            entries = r * recording.parameters[name].numel() if self._is_dense(name) else r * s * q
-            for samples in pieces(n, self.buffer, entries):
-                some = [half.rows(samples) for half in out]
-                self.add_rows(
-                    some, name, rows[samples], g[samples][:, 0], first, recording.parameters[name].shape[0]
-                )
-            return
-        self.orders.learn(recording, layer)
-        if isinstance(layer, VectorLayer):
-            self.add_written(out, name, self.orders.restore(name, side.vectors(layer.uses)), first)
-            return
-        g = side.outgoing(layer)
-        n, h, r, s, q = g.sizes
-        size = recording.parameters[name].numel()
-        p = size // (h * q)
-        for samples in pieces(n, self.buffer, max(h * s * p, h * r * s * q, size * self._is_written(name))):
-            a = layer_inputs(recording, layer, samples)
-            self.add_products([half.rows(samples) for half in out], name, g[samples], a, first)
+    def _add_lookups(self, out: list[Coordinates], found: Rows, first: int) -> None:
+        n, _, r, s, q = found.outgoing.sizes
+        entries = r * q * (found.count if self._is_dense(found.name) else s)
+        for samples in pieces(n, self.buffer, entries):
+            g, some = found.outgoing[samples][:, 0], [half.rows(samples) for half in out]
+            self.add_rows(some, found.name, found.indices[samples], g, first, found.count)
+
+    def _add_factors(self, out: list[Coordinates], found: Products, first: int) -> None:
+        (n, h, r, s, q), p = found.outgoing.sizes, found.p
+        # A tied weight is sketched by its entries, so that lookups and products meet.
+        explicit = h * q * p * self._is_explicit(found.name)
+        for samples in pieces(n, self.buffer, max(h * s * p, h * r * s * q, explicit)):
+            g, a = found.outgoing[samples], found.inputs(samples)
+            self.add_products([half.rows(samples) for half in out], found.name, g, a, first)
 
     def add_products(self, out: list[Coordinates], name: str, g: Tensor, a: Tensor, first: int) -> None:
         """Adds Σ_s g_s ⊗ a_s, from g (n, h, r, s, q) and a (n, h, s, p)."""
         n, h, r, _, q = g.shape
-        if self._is_written(name):
+        if self._is_explicit(name):
             size = h * q * a.shape[-1]
             for some in pieces(r, self.buffer, n * size):
                 gradients = matrix_gradients(g[:, :, some], a).flatten(2)
-                self.add_written(out, name, self.orders.restore(name, gradients), first + some.start)
+                self.add_explicit(out, name, self.orders.restore(name, gradients), first + some.start)
             return
         for i, half in enumerate(self.halves):
             seen = half.seen(first, r)
@@ -138,7 +124,7 @@ class ModelSketch:
 
     def add_core(self, out: list[Coordinates], name: str, g: Tensor, a: Tensor, core: Tensor) -> None:
         """Adds Σ_ij core_ij g_i ⊗ a_j, from g (k, r, q) in all directions, a (l, p) and core (n, k, l)."""
-        if self._is_written(name):
+        if self._is_explicit(name):
             for some in pieces(len(core), self.buffer, g.shape[0] * a.shape[1] + g[0].numel() * a.shape[1]):
                 rows = [half.rows(some) for half in out]
                 positions = g.transpose(0, 1)[None, None].expand(some.stop - some.start, -1, -1, -1, -1)
@@ -153,9 +139,9 @@ class ModelSketch:
             self._tensor[i, name] = TensorSketch(half.key.fold(name, "tensor"), half.dim, p=p, q=q)
         return self._tensor[i, name]
 
-    def add_written(self, out: list[Coordinates], name: str, gradients: Tensor, first: int) -> None:
+    def add_explicit(self, out: list[Coordinates], name: str, gradients: Tensor, first: int) -> None:
         """Adds gradients (n, r, size) in the parameter's own order."""
-        if not self._is_written(name):
+        if not self._is_explicit(name):
             self._add_matrices(out, name, gradients, first)
             return
         for i, k, sketch in self._sketches(name, gradients.shape[2], first, gradients.shape[1]):
@@ -174,30 +160,32 @@ class ModelSketch:
     ) -> None:
         """Adds the gradients g (n, r, s, q) of rows (n, s) of a table with so many rows."""
         if self._is_dense(name):
-            self.add_written(out, name, lookup_gradients(rows, g[:, None], table).flatten(2), first)
+            self.add_explicit(out, name, lookup_gradients(rows, g[:, None], table).flatten(2), first)
             return
         for i, k, sketch in self._sketches(name, table * g.shape[-1], first, g.shape[1]):
             assert isinstance(sketch, CountSketch)
             sketch.add_rows(out[i], rows, g[:, k])
 
-    def _sketches(self, name: str, size: int, first: int, r: int) -> Iterator[tuple[int, int, WrittenSketch]]:
+    def _sketches(
+        self, name: str, size: int, first: int, r: int
+    ) -> Iterator[tuple[int, int, ExplicitSketch]]:
         """(number of the half, number of the direction from the first, sketch)."""
         method = self.methods[name]
         for i, half in enumerate(self.halves):
             seen = half.seen(first, r)
             for k in range(seen.start, seen.stop):
                 address = (i, name, first + k)
-                sketch = self._written.get(address)
+                sketch = self._explicit.get(address)
                 if sketch is None:
                     key = half.key.fold(name, method, first + k)
                     sketch = KINDS[method](key, size, half.dim)
                     # What does not fit is drawn again for the next samples.
-                    if self._signs + size <= self.kept:
-                        self._written[address] = sketch
+                    if self._signs + size <= self.most_signs:
+                        self._explicit[address] = sketch
                         self._signs += size
                 yield i, k, sketch
 
-    def _is_written(self, name: str) -> bool:
+    def _is_explicit(self, name: str) -> bool:
         return self.methods[name] != "tensor"
 
     def _is_dense(self, name: str) -> bool:

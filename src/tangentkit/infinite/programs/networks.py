@@ -1,4 +1,4 @@
-"""Networks written as tensor programs: what the vectors of a feed-forward and of a recurrent network are."""
+"""Networks as tensor programs: the vectors of a feed-forward and of a recurrent network."""
 
 from collections.abc import Sequence
 
@@ -7,8 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
-from tangentkit.infinite.programs.program import Program
-from tangentkit.infinite.programs.vectors import Scalar, Vector
+from tangentkit.infinite.programs.program import Program, Scalar, Vector
 
 
 def feedforward(
@@ -27,7 +26,7 @@ def feedforward(
     Their covariance at infinite width is the NNGP kernel.
 
     Args:
-        program: where the lines are written.
+        program: the program that gets these lines.
         gram: the inner products <x, y>/d of the samples.
         depth: the number of hidden layers.
         activation: φ, entry by entry.
@@ -61,7 +60,7 @@ def recurrent(
         h_1 = u_1 + b,    h_{t+1} = W φ(h_t) + u_{t+1} + b
 
     Args:
-        program: where the lines are written.
+        program: the program that gets these lines.
         inputs: the vectors u_t = U x_t of each sequence; as one block of `program.inputs` they share U.
         activation: φ, entry by entry.
         weight_variance: σ_w² of W.
