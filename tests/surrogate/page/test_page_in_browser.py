@@ -504,6 +504,7 @@ def test_texts_with_one_output_and_no_truth(page):
     assert shown.texts(".who .text")[0].startswith("Sentence 10")
     assert shown.texts(".voice small")[0].startswith("Training sentence")
     assert len(shown.table(".bars")) == 1
+    assert shown.texts(".side h3") == ["For good", "For bad"]
     assert shown.texts(".verdicts dt") == ["Network", "Surrogate"]
     shown.keys(Keys.TAB)
     for tab in ("confusion", "map", "flags", "about"):

@@ -11,7 +11,7 @@ async function wholeAccount(explanation, kernel, row, c) {
   const weights = await explanation.piece(`weights-${kernel}`);
   const { offset } = explanation.kernels[kernel];
   const scores = scoresOf(row.values, weights, offset, c);
-  const order = Uint32Array.from(scores.keys()).sort((a, b) => scores[b] - scores[a] || a - b);
+  const ranked = scores.slice().sort(); // numbers alone sort ten times as fast as their places
   const means = classMeans(row.values, weights, offset, explanation.train.labels, explanation.sizes);
   return {
     means,
@@ -21,8 +21,7 @@ async function wholeAccount(explanation, kernel, row, c) {
     bound: row.bound,
     share: shareOfFirst(scores),
     strongest(side, k) {
-      const chosen = side === "for" ? order.subarray(0, k) : order.subarray(-k).slice().reverse();
-      return Array.from(chosen, (j) => ({ j, score: scores[j], bound: row.bound * Math.abs(weights[j * offset.length + c]) }))
+      return extremes(scores, ranked, side, k).map((j) => ({ j, score: scores[j], bound: row.bound * Math.abs(weights[j * offset.length + c]) }))
         .filter(({ score }) => (side === "for" ? score > 0 : score < 0));
     },
     most: scores.length,
@@ -56,6 +55,15 @@ function scoresOf(values, weights, offset, c) {
   const scores = new Float64Array(values.length);
   for (let j = 0; j < values.length; j++) scores[j] = weights[j * outputs + c] * values[j] + share;
   return scores;
+}
+
+/** The places of the k largest scores, or of the k least; of equals the first. */
+function extremes(scores, ranked, side, k) {
+  const m = scores.length, sign = side === "for" ? 1 : -1;
+  const last = side === "for" ? ranked[Math.max(0, m - k)] : ranked[Math.min(k, m) - 1];
+  const found = [];
+  for (let j = 0; j < m; j++) if (sign * (scores[j] - last) >= 0) found.push(j);
+  return found.sort((a, b) => sign * (scores[b] - scores[a]) || a - b).slice(0, k);
 }
 
 function classMeans(values, weights, offset, labels, sizes) {

@@ -63,14 +63,16 @@ class SamplePanel {
   }
 
   #voices(account) {
-    const { explanation: e } = this, name = e.outputs[account.output];
+    const { explanation: e } = this, one = e.numOutputs === 1;
+    const title = one ? `Training samples for ${e.classes[1]} and for ${e.classes[0]}` : `Training samples for and against ${e.outputs[account.output]}`;
+    const heading = { for: one ? `For ${e.classes[1]}` : "For", against: one ? `For ${e.classes[0]}` : "Against" };
     const sides = ["for", "against"].map((side) => ({ side, voices: account.strongest(side, this.shown) }));
     const largest = Math.max(1e-300, ...sides.flatMap(({ voices }) => voices.map(({ score }) => Math.abs(score))));
     const more = this.shown < account.most;
     return make("section", { class: "card voices-card" },
-      make("h2", {}, `Training samples for and against ${name}`),
+      make("h2", {}, title),
       make("div", { class: "sides" }, sides.map(({ side, voices }) => make("div", { class: `side ${side}` },
-        make("h3", {}, side === "for" ? "For" : "Against"),
+        make("h3", {}, heading[side]),
         voices.length ? make("ol", { class: `voices${e.pictures.train ? " tiles" : ""}` }, voices.map((voice) => this.#voice(voice, largest))) : make("p", { class: "note" }, account.means[account.output] ? "No score has this sign." : "Of this kernel the file holds the outputs of the largest logits only, and this is none of them.")))),
       more && make("button", { type: "button", class: "more", onclick: () => { this.shown += STEP; this.show(); } }, `Show ${STEP} more`),
       account.bound > 0 && make("p", { class: "note" }, `This file holds the kernel in one byte a value: no score shown here is off by more than ±${digits(Math.max(...sides.flatMap(({ voices }) => voices.map(({ bound }) => bound))), 2)}.`));
