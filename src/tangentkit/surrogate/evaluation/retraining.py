@@ -25,7 +25,10 @@ from tangentkit.surrogate.faithfulness import log_odds_of
 from tangentkit.surrogate.network import class_logits, network_logits
 
 Retrain = Callable[[Int[Tensor, " k"], int], nn.Module | Tensor]
-"""(numbers of training samples, a seed of its own) -> a network trained on them, or its logits on test samples."""
+"""(numbers of training samples, a seed of its own) -> a network trained on them, or its logits on test samples.
+
+Seeds are below 2⁶³, as `torch.manual_seed` takes them.
+"""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
