@@ -61,7 +61,7 @@ def explain(
     """
     from tangentkit import data as data_sets
     from tangentkit.machines import KernelGLM
-    from tangentkit.surrogate import Surrogate
+    from tangentkit.surrogate import Surrogate, audit
     from tangentkit.surrogate.explanation import explanation
     from tangentkit.surrogate.page import write_folder, write_page
 
@@ -78,6 +78,7 @@ def explain(
             surrogate = Surrogate(network, k, machine=KernelGLM(ridge=ridge))
             surrogate.fit(known.inputs, known.targets, progress=progress)
             found[kind] = surrogate, surrogate.attribute(asked.inputs)
+        flags = audit(network, known, seed=seed, progress=progress).flags
     surrogate, attribution = found[kernel]
     faithful = surrogate.faithfulness(asked.inputs, asked.targets)
     shown = explanation(
@@ -86,6 +87,7 @@ def explain(
         classes=known.classes,
         name=kernel,
         others={name: a for name, (_, a) in found.items() if name != kernel},
+        flags=flags,
         title=f"Why does {model} say that? {known.name}",
         notes=[
             f"{model} on {known.name}: {len(known):,} training images, {len(asked):,} test images.",

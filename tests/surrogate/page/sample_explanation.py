@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from tangentkit.surrogate.page import Explanation, Flag, KernelView, Samples
+from tangentkit.surrogate.audit import Flag
+from tangentkit.surrogate.page import Explanation, KernelView, Samples
 
 HOSTILE = (
     "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\"> & 'quotes' \u202e"

@@ -6,7 +6,8 @@ import torch
 
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.linalg.operators.matrices import DenseOperator
-from tangentkit.surrogate.page import Explanation, Flag, KernelView, Samples
+from tangentkit.surrogate.audit import Flag
+from tangentkit.surrogate.page import Explanation, KernelView, Samples
 from tangentkit.surrogate.page.positions import positions
 
 N, M, C = 4, 6, 3

@@ -1,7 +1,6 @@
 """The page of a surrogate: which training samples speak for and against each prediction."""
 
 from tangentkit.surrogate.page.explanation import Explanation as Explanation
-from tangentkit.surrogate.page.explanation import Flag as Flag
 from tangentkit.surrogate.page.explanation import KernelView as KernelView
 from tangentkit.surrogate.page.explanation import Samples as Samples
 from tangentkit.surrogate.page.folder import open_folder as open_folder

@@ -37,7 +37,7 @@ class Samples:
 
 
 class IsFlag(Protocol):
-    """What an audit says of one training sample."""
+    """What an audit says of one training sample: a `tangentkit.surrogate.Flag`, or whatever has its fields."""
 
     @property
     def sample(self) -> int:
@@ -63,17 +63,6 @@ class IsFlag(Protocol):
     def evidence(self) -> Sequence[int]:
         """Numbers of training samples that show it."""
         ...
-
-
-@dataclass(frozen=True)
-class Flag:
-    """A training sample that an audit doubts; see `IsFlag`."""
-
-    sample: int
-    kind: str
-    score: float
-    reason: str
-    evidence: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
