@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tangentkit.analysis.alignment.axes import drawn
 from tangentkit.analysis.alignment.cka import ROUNDING, check_count, cka_matrix
 from tangentkit.analysis.alignment.sums import KernelSums
 from tangentkit.core.batches import Batch, batch_size, take
@@ -20,6 +19,7 @@ from tangentkit.core.model.refusals import refusal
 from tangentkit.empirical.activations.kernels import LeftOutWarning
 from tangentkit.empirical.activations.watching import Activations, outputs_of
 from tangentkit.linalg.operators.spans import spans
+from tangentkit.report.drawing import drawn
 from tangentkit.report.figure import Heatmap, short
 from tangentkit.report.table import Column, Table
 
