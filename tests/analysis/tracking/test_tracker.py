@@ -121,6 +121,19 @@ def test_distances_velocities_and_changes_are_since_the_start(tracked):
     assert tracker["distance/ntk/velocity"][0] is None
 
 
+def test_frozen_parameters_do_not_count_as_weights_that_could_have_moved():
+    net = nn.Linear(3, 2)
+    x, plain, wrapped = torch.randn(8, 3), nn.Sequential(net), tk.models.Centered(net)
+    trackers = [Tracker(["lazy", "weights"], probe=x) for _ in range(2)]
+    for _ in range(2):
+        for tracker, model in zip(trackers, (plain, wrapped), strict=True):
+            tracker.step(model)
+        with torch.no_grad():
+            net.weight.mul_(1.5)
+    assert trackers[0]["lazy/weight change"] == pytest.approx(trackers[1]["lazy/weight change"])
+    assert not any("initial" in name for name in trackers[1].course.names)
+
+
 def test_losses_and_errors_are_in_evaluation_mode(tracked):
     tracker, seen, x, y = tracked
     outputs = seen[-1].eval()(x).detach()

@@ -95,7 +95,7 @@ def loss_of(outputs: Tensor, y: Tensor) -> Loss:
 
 
 def _loss_and_error(kind: Loss, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    return kind.value(outputs, y), 1 - kind.hits(outputs, y, 0.0).mean()
+    return kind.value(outputs, y), 1 - kind.hits(outputs, y, 0.0).double().mean()
 
 
 def _named(prefix: str, value: float, error: float, are_classes: bool) -> dict[str, float]:
@@ -135,12 +135,12 @@ def ck(moment: Moment) -> dict[str, Value]:
 
 @measure("weights")
 def weights(moment: Moment) -> dict[str, Value]:
-    """Of every parameter of two axes or more, as a matrix (first axis, the rest): σ_1 ..., ‖W‖²/σ_1², spikes.
+    """Of trained parameters of two axes or more, as matrices (first axis, the rest): σ_1 ..., ‖W‖²/σ_1², spikes.
 
     Spikes are those of `tk.weight_spectra`: squared singular values beyond the law of Marchenko and Pastur.
     """
     found: dict[str, Value] = {}
-    for name, w in moment.weights.items():
+    for name, w in moment.trained_weights.items():
         if w.ndim < 2 or not w.is_floating_point():
             continue
         W = w.flatten(1)
@@ -204,10 +204,13 @@ def distance(moment: Moment) -> dict[str, float]:
 
 @measure("lazy")
 def lazy(moment: Moment) -> dict[str, float]:
-    """‖w - w₀‖ / ‖w₀‖ and ‖K - K₀‖ / ‖K₀‖: both stay near 0 in lazy training, the latter grows in rich training."""
-    first = moment.start.weights
-    moved = sum(float((w.cpu() - first[n].cpu()).double().square().sum()) for n, w in moment.weights.items())
-    size = sum(float(w.double().square().sum()) for w in first.values())
+    """‖w - w₀‖ / ‖w₀‖ of what is trained, and ‖K - K₀‖ / ‖K₀‖.
+
+    Both stay near 0 in lazy training, the latter grows in rich training.
+    """
+    first, now = moment.start.weights, moment.trained_weights
+    moved = sum(float((w.cpu() - first[n].cpu()).double().square().sum()) for n, w in now.items())
+    size = sum(float(first[n].double().square().sum()) for n in now)
     found = {"weight change": math.sqrt(moved / size)} if size > 0 else {}
     K, first_K = moment.ntk.double(), moment.start.ntk.double()
     if first_K.any():
