@@ -10,7 +10,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tangentkit.analysis.alignment.axes import drawn
 from tangentkit.analysis.mixed_derivative import MixedDerivative
 from tangentkit.compute.sources import as_source, first_part
 from tangentkit.core.batches import Batch, shapes
@@ -29,6 +28,7 @@ from tangentkit.linalg.operators.checks import check_finite
 from tangentkit.linalg.operators.operator import Memory
 from tangentkit.linalg.operators.spans import spans
 from tangentkit.linalg.spectra.spectrum import LANCZOS_SHARE
+from tangentkit.report.drawing import drawn
 from tangentkit.report.figure import Figure, Images, Lines, Series
 from tangentkit.report.table import Table
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 AxisScale = Literal["linear", "log"]
+Place = Literal["inside", "beside"]
 
 MARKERS = "osD^vPX"
 LONGEST = 24
@@ -77,6 +78,8 @@ class Lines(_Plot):
     """A horizontal line to compare with."""
     markers: bool = True
     """Whether each point has a marker; smooth curves of many points have none."""
+    legend: Place = "inside"
+    """Where the names of curves stand: inside the axes where there is most room, or beside them on the right."""
 
     def draw(self, ax: "Axes") -> None:
         """Adds the figure to axes."""
@@ -89,7 +92,7 @@ class Lines(_Plot):
                 ax.fill_between(x, y - error, y + error, alpha=0.2, linewidth=0, color=line.get_color())
         _level(ax, self.level)
         self._label(ax)
-        _legend(ax, self.series)
+        _legend(ax, self.series, self.legend)
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -321,6 +324,10 @@ def _level(ax: "Axes", level: float | None) -> None:
         ax.axhline(level, color=ax.xaxis.label.get_color(), linewidth=1, linestyle="--")
 
 
-def _legend(ax: "Axes", names: Mapping[str, object]) -> None:
-    if len(names) > 1:
+def _legend(ax: "Axes", names: Mapping[str, object], place: Place = "inside") -> None:
+    if len(names) < 2:
+        return
+    if place == "beside":
+        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    else:
         ax.legend(loc="best")  # said, since by default a busy machine brings a warning

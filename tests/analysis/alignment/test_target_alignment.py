@@ -1,5 +1,9 @@
 """Alignment of functions with a tangent kernel: the average gradient is the quadratic form of the Gram."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from torch import nn
@@ -118,3 +122,36 @@ def test_bad_functions_and_samples_are_refused_with_their_shapes():
         tk.target_alignment(model, x[:, :, :5], f)
     with pytest.raises(BudgetError, match="average gradient"):
         tk.target_alignment(model, x, f, memory=1000)
+
+
+MEASURED = """
+import re
+from pathlib import Path
+import torch
+from torch import nn
+import tangentkit as tk
+from tangentkit.analysis.alignment.target import _aligned
+from tangentkit.empirical.tangent import outside_autograd
+
+def peak():
+    return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+
+model = nn.Sequential(nn.Linear(800, 1500), nn.ReLU(), nn.Linear(1500, 1000), nn.ReLU(), nn.Linear(1000, 10))
+x, f = torch.randn(48, 800), torch.randn(48, 4)
+kernel = tk.TangentKernel(model, memory=100 * 2**20)
+kernel._profiles.of(x)  # the verification of a model's rules has a memory of its own
+Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
+idle = peak()
+outside_autograd(_aligned)(kernel, x, f)
+print(peak() - idle)
+"""
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/clear_refs").exists(), reason="only Linux tells the peak memory of a process"
+)
+def test_memory_bounds_what_averages_and_the_orders_of_weights_take():
+    words = [sys.executable, "-c", MEASURED]
+    done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
+    # The averages of all functions and outputs would be 430 MB; the allocator keeps some beside the budget.
+    assert int(done.stdout) < 1.25 * 100 * 2**20

@@ -11,13 +11,14 @@ from torch import nn
 
 import tangentkit as tk
 from analysis.tracking.runs import MEASURES, descend, problem
-from tangentkit.analysis import Tracker, TrackerWarning, measure
+from tangentkit.analysis import Moment, Tracker, TrackerWarning, measure
 from tangentkit.analysis.tracking import MEASURES as REGISTRY
-from tangentkit.analysis.tracking import Course, Record
+from tangentkit.analysis.tracking import Course, Probe, Record
 from tangentkit.analysis.tracking import moment as moments
 from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.core.seeds import Key
 from tangentkit.linearized import Training, train
+from tangentkit.report import drawn
 
 
 @pytest.fixture(scope="module")
@@ -52,20 +53,37 @@ def test_spectra_are_those_of_the_kernels(tracked):
         assert tracker[f"{name}/participation ratio"][-1] == pytest.approx(
             float(values.sum() ** 2 / values.square().sum()), rel=1e-4
         )
-        first = torch.linalg.eigvalsh(kernel(seen[0])(x).double())[-1]
-        assert tracker[f"{name}/spikes"][-1] == int((values > 1.05 * first).sum())
+        edge = tk.analysis.initial_bulk(torch.linalg.eigvalsh(kernel(seen[0])(x).double())).threshold()
+        assert tracker[f"{name}/spikes"][-1] == int((values > edge).sum())
+
+
+def test_a_kernel_that_grows_tenfold_has_a_spike_and_one_that_only_jitters_has_none():
+    X = torch.randn(60, 60, generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    K = X @ X.T / 60
+    start = Moment(0, None, Probe(X), known={"ntk": K})
+    found = [
+        REGISTRY["ntk"](Moment(1, None, start.probe, start, known={"ntk": c * K}))["spikes"]
+        for c in (1.02, 10)
+    ]
+    assert found[0] == 0 < found[1]
+
+
+@pytest.mark.parametrize("K", [torch.zeros(6, 6), torch.eye(6)], ids=["dead", "orthogonal"])
+def test_a_kernel_without_an_edge_has_no_spikes_and_stops_no_training(K):
+    start = Moment(0, None, Probe(torch.randn(6, 2), torch.arange(6) % 2), known={"ntk": K, "ck": K})
+    assert "spikes" not in REGISTRY["ntk"](start)
+    assert ("ntk/plain" in REGISTRY["kta"](start)) == bool(K.any())
 
 
 def test_weights_are_measured_by_their_singular_values(tracked):
     tracker, seen, _, _ = tracked
     w = seen[-1][0].weight.detach()
     values = torch.linalg.svdvals(w)
-    first = torch.linalg.svdvals(seen[0][0].weight.detach())[0]
     assert tracker["weights/0.weight/values"][-1] == pytest.approx(values[:4].tolist(), rel=1e-4)
     assert tracker["weights/0.weight/stable rank"][-1] == pytest.approx(
         float(values.square().sum() / values[0] ** 2), rel=1e-4
     )
-    assert tracker["weights/0.weight/spikes"][-1] == int((values[:4] > 1.05 * first).sum())
+    assert tracker["weights/0.weight/spikes"][-1] == tk.weight_spectra(seen[-1])["0.weight"].num_spikes
 
 
 def test_alignments_follow_their_formulas(tracked):
@@ -101,6 +119,19 @@ def test_distances_velocities_and_changes_are_since_the_start(tracked):
     assert tracker["lazy/kernel change"][-1] == pytest.approx(float((K2 - K0).norm() / K0.norm()), rel=1e-5)
     assert tracker["lazy/weight change"][0] == 0
     assert tracker["distance/ntk/velocity"][0] is None
+
+
+def test_frozen_parameters_do_not_count_as_weights_that_could_have_moved():
+    net = nn.Linear(3, 2)
+    x, plain, wrapped = torch.randn(8, 3), nn.Sequential(net), tk.models.Centered(net)
+    trackers = [Tracker(["lazy", "weights"], probe=x) for _ in range(2)]
+    for _ in range(2):
+        for tracker, model in zip(trackers, (plain, wrapped), strict=True):
+            tracker.step(model)
+        with torch.no_grad():
+            net.weight.mul_(1.5)
+    assert trackers[0]["lazy/weight change"] == pytest.approx(trackers[1]["lazy/weight change"])
+    assert not any("initial" in name for name in trackers[1].course.names)
 
 
 def test_losses_and_errors_are_in_evaluation_mode(tracked):
@@ -215,12 +246,22 @@ def test_results_show_themselves(tracked, tmp_path):
 
 def test_figures_of_a_page_hold_curves_of_one_kind(tracked):
     figures = tracked[0].page().figures
-    assert list(figures["stable-rank"].series) == ["weights/0.weight", "weights/3.weight"]
+    assert list(figures["stable-rank"].series) == ["0.weight", "3.weight"]
     assert list(figures["loss"].series) == ["loss", "test loss"]
-    assert list(figures["velocity"].series) == ["distance/ntk", "distance/ck"]
+    assert list(figures["velocity"].series) == ["tangent kernel", "conjugate kernel"]
     assert list(figures["ntk-values"].series) == ["value 1", "value 2", "value 3"]
-    assert list(figures["values"].series) == ["weights/0.weight", "weights/3.weight"]  # the largest of each
-    assert figures["to-the-start"].series["distance/ntk"].y[0] == 0
+    assert list(figures["values"].series) == ["0.weight", "3.weight"]  # the largest of each
+    assert figures["to-the-start"].series["tangent kernel"].y[0] == 0
+
+
+def test_figures_of_a_page_have_titles_and_captions_in_words_and_no_legend_over_their_curves(tracked):
+    figures = tracked[0].page().figures
+    assert figures["plain"].title == "Kernel-target alignment"
+    assert figures["ntk-values"].title == "Eigenvalues of the tangent kernel"
+    assert all(figure.caption.endswith(".") and "/ntk" not in figure.caption for figure in figures.values())
+    axes = drawn(figures["values"])
+    axes.figure.draw_without_rendering()
+    assert axes.get_legend().get_window_extent().x0 >= axes.get_window_extent().x1 - 1
 
 
 def test_bad_input_is_refused():

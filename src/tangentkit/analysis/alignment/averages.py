@@ -27,15 +27,18 @@ class WeightedGradients:
         functions: k.
         params: the parameters.
         directions: r.
+        orders: of the parameters, which is learned once for all sums.
         buffer: entries of gradients that are built at a time.
     """
 
-    def __init__(self, functions: int, params: dict[str, Tensor], directions: int, *, buffer: int):
+    def __init__(
+        self, functions: int, params: dict[str, Tensor], directions: int, *, orders: Orders, buffer: int
+    ):
         self.sums = {
             name: torch.zeros(directions, functions, p.numel(), dtype=working_dtype(p.dtype), device=p.device)
             for name, p in params.items()
         }
-        self.orders, self.buffer = Orders(), buffer
+        self.orders, self.buffer = orders, buffer
 
     def square_norms(self) -> Float[Tensor, " k"]:
         """Σ_r ‖Σ_i f_i v_r · J_i‖² of every function, in float64."""

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from tangentkit.analysis.alignment.axes import drawn
 from tangentkit.compute.gram import gram
 from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.sources import SampleSource, sources_of
@@ -16,6 +15,7 @@ from tangentkit.core.memory import memory_budget
 from tangentkit.linalg.operators.operator import MAX_SIDE, Memory
 from tangentkit.linalg.operators.spans import spans
 from tangentkit.linalg.spectra.spectrum import Spectrum, spectrum
+from tangentkit.report.drawing import drawn
 from tangentkit.report.figure import Lines, Series
 from tangentkit.report.table import Table
 

@@ -9,7 +9,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tangentkit.analysis.alignment.axes import drawn
 from tangentkit.analysis.alignment.cka import ROUNDING, check_count, cka_matrix
 from tangentkit.analysis.alignment.sums import KernelSums
 from tangentkit.core.batches import Batch, batch_size, take
@@ -20,6 +19,7 @@ from tangentkit.core.model.refusals import refusal
 from tangentkit.empirical.activations.kernels import LeftOutWarning
 from tangentkit.empirical.activations.watching import Activations, outputs_of
 from tangentkit.linalg.operators.spans import spans
+from tangentkit.report.drawing import drawn
 from tangentkit.report.figure import Heatmap, short
 from tangentkit.report.table import Column, Table
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 TILE_SIDE = 1024
 """Samples along the side of a tile at most: beyond it products gain nothing."""
+NAMES = 20
+"""Names that have room along a side of the map; of more layers every second or third is named."""
 FIRST = 64
 """Samples by whose mean layers are shifted."""
 TILES = 4
@@ -81,11 +83,13 @@ class LayerCKA:
         )
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
-        """Draws the heat map, with the names of the layers."""
+        """Draws the heat map, with the names of the layers, or of every second or third where they are many."""
         ax = drawn(self.figure(), ax)
-        columns = [short(name) for name in self.columns]
-        ax.set_xticks(range(len(columns)), columns, rotation=45, ha="right", rotation_mode="anchor")
-        ax.set_yticks(range(len(self.rows)), [short(name) for name in self.rows])
+        ax.set_aspect("auto")  # networks of unequal depth fill the axes, too
+        for axis, names in ((ax.xaxis, self.columns), (ax.yaxis, self.rows)):
+            shown = range(0, len(names), -(-len(names) // NAMES))
+            axis.set_ticks(list(shown), [short(names[i]) for i in shown])
+        ax.tick_params(axis="x", rotation=90)
         return ax
 
     def to_dict(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tangentkit.core.model.parameters import Selection, count
 from tangentkit.core.model.swaps import outside_autograd
 from tangentkit.empirical.outputs import Outputs, directions
 from tangentkit.empirical.passes.layer_gradients import LayerGradients
+from tangentkit.empirical.passes.parameter_gradients import COPIES, Orders
 from tangentkit.empirical.tangent import TangentKernel
 from tangentkit.linalg.operators.spans import spans
 from tangentkit.sketch.methods.coordinates import working_dtype
@@ -108,6 +109,7 @@ class _Alignment:
         self.directions = directions(kernel.outputs, self.profile.outputs, like=like).vectors
         self.dtype = working_dtype(like.dtype)
         self.item = self.dtype.itemsize
+        self.orders = Orders()
 
     def of(self, columns: Float[Tensor, "n k"]) -> Float[Tensor, " k"]:
         """α of every column."""
@@ -119,19 +121,25 @@ class _Alignment:
         return found / len(self.source) ** 2
 
     def _together(self, functions: int) -> tuple[int, int]:
-        """Functions and output directions of one pass over the data, whose averages take half of the budget."""
+        """Functions and output directions of one pass over the data.
+
+        Their averages take half of what is left of the budget where the order of the largest weight is learned.
+        """
         each = self.item * count(self.function.params)
+        learning = COPIES * self.item * max(p.numel() for p in self.function.params.values())
         self.budget.check(
-            2 * each, "the average gradient of one function is", hint="memory=..., or fewer params="
+            2 * each + learning,
+            "the average gradient of one function, and the order of its entries, are",
+            hint="memory=..., or fewer params=",
         )
-        averages = self.budget.rows(each, copies=2)
+        averages = Budget(self.budget - learning).rows(each, copies=2)
         group = min(len(self.directions), averages)
         return min(functions, averages // group), group
 
     def _square_norms(self, columns: Tensor, some: Tensor) -> Float[Tensor, " k"]:
         k = columns.shape[1]
         buffer = self.budget.rows(self.item, copies=12, most=BUFFER_ENTRIES)
-        averages = WeightedGradients(k, self.function.params, len(some), buffer=buffer)
+        averages = WeightedGradients(k, self.function.params, len(some), orders=self.orders, buffer=buffer)
         for samples in spans(len(self.source), self._at_once(k, len(some))):
             batch = self._read(samples)
             values = columns[samples].to(dtype=self.dtype, device=self.function.device)

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from tangentkit.analysis.spectra.bulk import bulk_variance, marchenko_pastur
+from tangentkit.analysis.spectra.bulk import Bulk, bulk_variance, marchenko_pastur
 from tangentkit.analysis.spectra.tails import (
     Null,
     rounding,
@@ -268,7 +268,8 @@ def _spectrum_of(
     else:
         remark = f"no tail: {count} singular values, fewer than {LEAST}"
     if count > min(n, d) // 2 and count >= 2:
-        edge, spikes = _bulk(values, n, d)
+        bulk = weight_bulk(values, (n, d))
+        edge, spikes = bulk.high, bulk.count(values)
     return WeightSpectrum(
         name=name,
         shape=(n, d),
@@ -282,11 +283,15 @@ def _spectrum_of(
     )
 
 
-def _bulk(values: np.ndarray, n: int, d: int) -> tuple[float, int]:
-    """The edge of the bulk of Wᵀ W, and the number of values beyond it."""
-    large, small = max(n, d), min(n, d)
-    bulk = marchenko_pastur(large, small, bulk_variance(values / large, large, small))
-    return bulk.high * large, int((values / large > bulk.threshold()).sum())
+def weight_bulk(values: np.ndarray, shape: tuple[int, int]) -> Bulk:
+    """The bulk of Wᵀ W for a weight of this shape, of independent entries but for spikes, from its eigenvalues.
+
+    Raises:
+        NumericalError: the median is zero, as of a weight whose rank is less than half of its size.
+    """
+    large, small = max(shape), min(shape)
+    variance = bulk_variance(np.asarray(values) / large, large, small)
+    return marchenko_pastur(large, small, variance * large)
 
 
 def _distance(values: np.ndarray, others: np.ndarray) -> float:

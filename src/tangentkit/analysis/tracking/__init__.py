@@ -3,6 +3,7 @@
 moment      a network at one step, on a probe          measures    functions of a moment, by name
 course      the numbers by step, shown                 folder      the same on disk, whole after any kill
 tracker     steps of a training, measured              callbacks   in other people's trainers
+wording     what a page says of measures               checkpoints a tracker over files
 """
 
 from tangentkit.analysis.tracking.checkpoints import track_checkpoints as track_checkpoints

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 
+from tangentkit.analysis.tracking.wording import explanation, heading, labels
 from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.core.files.safe import as_path, write_whole
 from tangentkit.report import Lines, Page, Series, Table
@@ -20,6 +21,8 @@ Value = float | list[float]
 REPORT = "report.html"
 AT_MOST = 7
 """Curves of one figure."""
+BESIDE: dict[str, Any] = {"legend": "beside", "size": (6.0, 3.2)}
+"""Curves of a training go anywhere: inside the axes a legend would hide some."""
 
 
 @dataclass(frozen=True)
@@ -115,21 +118,24 @@ class Course:
         )
         return Table("The course of the training", head, rows, note=self._cost)
 
-    def figure(self, names: Sequence[str] | str | None = None, *, title: str = "") -> Lines:
+    def figure(
+        self, names: Sequence[str] | str | None = None, *, title: str = "", caption: str = ""
+    ) -> Lines:
         """Curves of up to seven numbers over the steps, of spectra their largest values; or all of one spectrum."""
         chosen = self._chosen([names] if isinstance(names, str) else names, self.scalars)[:AT_MOST]
         if len(chosen) == 1 and isinstance(self._any(chosen[0]), list):
-            return self._spectrum_figure(chosen[0], title)
+            return self._spectrum_figure(chosen[0], title or heading(chosen[0]))
         series = {
-            label: Series(*self._points(name)) for label, name in zip(_labels(chosen), chosen, strict=True)
+            label: Series(*self._points(name)) for label, name in zip(labels(chosen), chosen, strict=True)
         }
         values = [y for one in series.values() for y in np.asarray(one.y, dtype=float)]
         return Lines(
             title=title or ", ".join(chosen),
-            caption=f"{', '.join(chosen)} at {len(self)} steps.",
+            caption=caption or f"{', '.join(chosen)} at {len(self)} steps.",
             series=series,
             x_label="step",
             y_label=title or (chosen[0] if len(chosen) == 1 else ""),
+            **(BESIDE if len(series) > 1 else {}),
             y_scale="log" if values and min(values) > 0 and max(values) > 100 * min(values) else "linear",
         )
 
@@ -145,7 +151,7 @@ class Course:
     def page(self) -> Page:
         """All of it on one page."""
         figures = {
-            _file(kind): self.figure(names if len(names) > 1 else names[0], title=kind)
+            _file(kind): self.figure(names, title=heading(kind), caption=_caption(kind, names))
             for kind, names in self._kinds().items()
         }
         return Page(
@@ -206,12 +212,13 @@ class Course:
         shown = [i for i in (0, 1, 2, 4, 9, 19, 49) if i < values.shape[1]]
         positive = bool((values[:, shown] > 0).all())
         return Lines(
-            title=title or name,
-            caption=f"The values number {', '.join(str(i + 1) for i in shown)} of {name} over the steps.",
+            title=title,
+            caption=f"The values number {', '.join(str(i + 1) for i in shown)} of {values.shape[1]} that were kept.",
             series={f"value {i + 1}": Series(self.steps, values[:, i]) for i in shown},
             x_label="step",
-            y_label=name,
+            y_label="value",
             y_scale="log" if positive else "linear",
+            **BESIDE,
         )
 
 
@@ -219,16 +226,9 @@ def _first(value: Value | None) -> float | None:
     return (value[0] if value else None) if isinstance(value, list) else value
 
 
-def _labels(names: Sequence[str]) -> list[str]:
-    """The names without the last part, where that is the same for all: the title says it.
-
-    Example:
-        >>> _labels(["distance/ntk/velocity", "distance/ck/velocity"]), _labels(["loss", "test loss"])
-        (['distance/ntk', 'distance/ck'], ['loss', 'test loss'])
-    """
-    endings = {name.rpartition("/")[2] for name in names}
-    shorter = [name.rpartition("/")[0] for name in names]
-    return shorter if len(names) > 1 and len(endings) == 1 and all(shorter) else list(names)
+def _caption(kind: str, names: Sequence[str]) -> str:
+    left_out = f" The first {AT_MOST} of {len(names)}." if len(names) > AT_MOST else ""
+    return explanation(kind) + left_out
 
 
 def _heading(course: Course, name: str) -> str:

@@ -4,7 +4,7 @@
 measure        what it gives
 =============  =========================================================================================
 "loss"         loss and, for classes, error of the probe; the same of the test set
-"ntk", "ck"    top eigenvalues, trace, effective rank, participation ratio, spikes of the kernel
+"ntk", "ck"    top eigenvalues, trace, effective rank, participation ratio, spikes beyond the start's bulk
 "weights"      of every matrix: top singular values, stable rank, spikes
 "kta"          kernel-target alignment of both kernels, plain and centered
 "alignment"    target alignment, and how much of the targets lies in the first and the top eigenvectors
@@ -17,15 +17,19 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from tangentkit.analysis.alignment.kernel_target import kernel_target_alignment
+from tangentkit.analysis.spectra.bulk import initial_bulk
+from tangentkit.analysis.spectra.tails import rounding, squared_singular_values
+from tangentkit.analysis.spectra.weights import weight_bulk
 from tangentkit.analysis.tracking.moment import Moment, device_of
 from tangentkit.core.batches import move
 from tangentkit.core.errors import InputError
 from tangentkit.core.model.calls import read_outputs
-from tangentkit.linalg.spectra.spectrum import effective_rank, spectrum
+from tangentkit.linalg.spectra.spectrum import effective_rank
 from tangentkit.linearized.losses import LOSSES, Loss
 
 Value = float | list[float]
@@ -34,8 +38,10 @@ Measure = Callable[[Moment], float | Mapping[str, Any]]
 
 MEASURES: dict[str, Measure] = {}
 """Name -> measure."""
-BEYOND = 1.05
-"""Values above so many times the largest of the start are spikes: beyond its edge, and beyond its jitter."""
+FEWEST = 4
+"""Values of a spectrum that an edge can be read from."""
+ZERO = 1e-6
+"""A share below which what centering leaves is rounding."""
 
 
 def measure(name: str) -> Callable[[Measure], Measure]:
@@ -89,7 +95,7 @@ def loss_of(outputs: Tensor, y: Tensor) -> Loss:
 
 
 def _loss_and_error(kind: Loss, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    return kind.value(outputs, y), 1 - kind.hits(outputs, y, 0.0).mean()
+    return kind.value(outputs, y), 1 - kind.hits(outputs, y, 0.0).double().mean()
 
 
 def _named(prefix: str, value: float, error: float, are_classes: bool) -> dict[str, float]:
@@ -97,16 +103,19 @@ def _named(prefix: str, value: float, error: float, are_classes: bool) -> dict[s
 
 
 def _kernel_spectrum(moment: Moment, name: str) -> dict[str, Value]:
-    """λ_1 ... λ_top; tr K; exp of the entropy of λ / Σλ; (Σλ)² / Σλ²; how many are beyond the start's largest."""
+    """λ_1 ... λ_top; tr K; exp of the entropy of λ / Σλ; (Σλ)² / Σλ²; how many are beyond the bulk of the start."""
     held, K = moment.spectrum(name), moment.kernel(name)
-    first = moment.start.spectrum(name).values[0]
+    start = moment.start.spectrum(name).values
     trace = float(K.diagonal().sum())
     found: dict[str, Value] = {
         "values": held.values[: moment.probe.top].tolist(),
         "trace": trace,
         "participation ratio": trace**2 / float(K.square().sum()) if trace > 0 else 0.0,
-        "spikes": int((held.values > BEYOND * first).sum()),
     }
+    if (
+        len(start) >= FEWEST and start[0] > start[FEWEST - 1]
+    ):  # others, such as those of a dead network, have no edge
+        found["spikes"] = initial_bulk(start).count(held.values.numpy())
     if not held.is_partial:
         found["effective rank"] = effective_rank(held.values) if trace > 0 else 0.0
     return found
@@ -126,49 +135,37 @@ def ck(moment: Moment) -> dict[str, Value]:
 
 @measure("weights")
 def weights(moment: Moment) -> dict[str, Value]:
-    """Of every parameter of two axes or more, as a matrix (first axis, the rest): σ_1 ..., ‖W‖²/σ_1², spikes."""
+    """Of trained parameters of two axes or more, as matrices (first axis, the rest): σ_1 ..., ‖W‖²/σ_1², spikes.
+
+    Spikes are those of `tk.weight_spectra`: squared singular values beyond the law of Marchenko and Pastur.
+    """
     found: dict[str, Value] = {}
-    for name, w in moment.weights.items():
+    for name, w in moment.trained_weights.items():
         if w.ndim < 2 or not w.is_floating_point():
             continue
-        values, first = singular_values(w, moment.probe.top), moment.start.weights[name]
-        edge = float(values[0] if moment.is_start else singular_values(first, 1)[0])
-        found |= {
-            f"{name}/values": values.tolist(),
-            f"{name}/stable rank": float(w.double().square().sum() / values[0].square())
-            if values[0] > 0
-            else 0.0,
-            f"{name}/spikes": int((values > BEYOND * edge).sum()),
-        }
+        W = w.flatten(1)
+        values = squared_singular_values(W)
+        found[f"{name}/values"] = np.sqrt(values[: moment.probe.top]).tolist()
+        found[f"{name}/stable rank"] = float(values.sum() / values[0]) if values[0] > 0 else 0.0
+        if (values > rounding(values, W)).sum() > max(
+            1, len(values) // 2
+        ):  # of less than half rank there is no bulk
+            found[f"{name}/spikes"] = weight_bulk(values, (W.shape[0], W.shape[1])).count(values)
     return found
-
-
-def singular_values(w: Tensor, top: int) -> Float[Tensor, " r"]:
-    """The largest singular values of a weight as a matrix, from the smaller of its two Gram matrices.
-
-    Example:
-        >>> singular_values(torch.diag(torch.tensor([3.0, 4.0])), 1)
-        tensor([4.])
-    """
-    W = w.flatten(1).cpu()
-    W = W.float() if W.dtype in (torch.float16, torch.bfloat16) else W
-    gram = W @ W.T if W.shape[0] <= W.shape[1] else W.T @ W
-    return spectrum((gram + gram.T) / 2, min(top, len(gram))).values.clamp(min=0).sqrt()
 
 
 @measure("kta")
 def kta(moment: Moment) -> dict[str, float]:
-    """<K, Y Yᵀ> / (‖K‖ ‖Y Yᵀ‖) of both kernels, and the same of H K H with H = I - 1 1ᵀ/n."""
+    """`tk.kernel_target_alignment` of both kernels with the targets, plain and centered."""
     Y = moment.probe.target_rows()
     found = {}
     for name in ("ntk", "ck"):
         K = moment.kernel(name).double()
-        centered = K - K.mean(0) - K.mean(1, keepdim=True) + K.mean()
-        aligned = {
-            f"{name}/plain": cosine(K, Y @ Y.T),
-            f"{name}/centered": cosine(centered, _outer(Y - Y.mean(0))),
-        }
-        found |= {key: value for key, value in aligned.items() if value is not None}
+        forms = {"plain": (K, Y), "centered": (K - K.mean(0), Y - Y.mean(0))}
+        for form, (left, right) in forms.items():
+            # A dead network has a kernel without direction, and its training goes on.
+            if left.norm() > ZERO * K.norm() and right.norm() > ZERO * Y.norm():
+                found[f"{name}/{form}"] = kernel_target_alignment(K, Y, center=form == "centered")
     return found
 
 
@@ -207,10 +204,13 @@ def distance(moment: Moment) -> dict[str, float]:
 
 @measure("lazy")
 def lazy(moment: Moment) -> dict[str, float]:
-    """‖w - w₀‖ / ‖w₀‖ and ‖K - K₀‖ / ‖K₀‖: both stay near 0 in lazy training, the latter grows in rich training."""
-    first = moment.start.weights
-    moved = sum(float((w.cpu() - first[n].cpu()).double().square().sum()) for n, w in moment.weights.items())
-    size = sum(float(w.double().square().sum()) for w in first.values())
+    """‖w - w₀‖ / ‖w₀‖ of what is trained, and ‖K - K₀‖ / ‖K₀‖.
+
+    Both stay near 0 in lazy training, the latter grows in rich training.
+    """
+    first, now = moment.start.weights, moment.trained_weights
+    moved = sum(float((w.cpu() - first[n].cpu()).double().square().sum()) for n, w in now.items())
+    size = sum(float(first[n].double().square().sum()) for n in now)
     found = {"weight change": math.sqrt(moved / size)} if size > 0 else {}
     K, first_K = moment.ntk.double(), moment.start.ntk.double()
     if first_K.any():
@@ -228,7 +228,3 @@ def cosine(A: Tensor, B: Tensor) -> float | None:
     A, B = A.double(), B.double()
     size = float(A.norm() * B.norm())
     return float((A * B).sum()) / size if size > 0 else None
-
-
-def _outer(Y: Tensor) -> Tensor:
-    return Y @ Y.T

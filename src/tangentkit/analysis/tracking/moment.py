@@ -178,6 +178,12 @@ class Moment:
         return self._once("weights", lambda: {n: p.detach() for n, p in self._model.named_parameters()})
 
     @property
+    def trained_weights(self) -> dict[str, Tensor]:
+        """Those of them that require grad: frozen ones, such as a copy of the start, have no course."""
+        trained = {n for n, p in self._model.named_parameters() if p.requires_grad}
+        return {n: w for n, w in self.weights.items() if n in trained}
+
+    @property
     def outputs(self) -> Tensor:
         """The outputs of the network on the probe."""
         return self._once("outputs", lambda: outputs_of(self._model, self.probe.x, self.probe.forward))

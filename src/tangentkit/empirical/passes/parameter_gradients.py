@@ -19,6 +19,8 @@ from tangentkit.empirical.rules.base import Matrix
 
 DIGITS = 128
 """Base of the digits of a place: exact in every floating type, bfloat16 too."""
+COPIES = 6
+"""Copies of a weight that are there at once while its order is learned."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,16 +122,19 @@ def _order(recording: Recording, layer: Layer) -> Tensor | None:
     """
     use, weight = layer.uses[0], recording.parameters[layer.weight]
     shape = recording.graph.shapes(use.source[0])[use.source[1]]
-    places = torch.arange(weight.numel(), device=weight.device)
+    kind = torch.int32 if weight.numel() < 2**31 else torch.int64
+    places = torch.arange(weight.numel(), dtype=kind, device=weight.device)
     site = recording.sites[use]
     if isinstance(site, Matrix) and site.transposed:
         _, h, _, p = site.inputs(slice(0, 1)).shape
         places = places.view(h, -1, p).mT
     elif not use.chain:
         return None
-    count = max(1, math.ceil(math.log(max(weight.numel(), 2), DIGITS)))
-    digits = torch.stack([places.reshape(shape) // DIGITS**k % DIGITS for k in range(count)])
-    pulled = recording.pull(use, digits.to(weight.dtype), layer.weight).detach().long()
-    order = sum(pulled[k] * DIGITS**k for k in range(count))
-    assert isinstance(order, Tensor)
-    return None if torch.equal(order, torch.arange(len(order), device=order.device)) else order
+    order = torch.zeros(weight.numel(), dtype=kind, device=weight.device)
+    for k in range(max(1, math.ceil(math.log(max(weight.numel(), 2), DIGITS)))):
+        # One digit at a time and in place: see COPIES.
+        digit = places.div(DIGITS**k, rounding_mode="floor").remainder_(DIGITS).to(weight.dtype)
+        pulled = recording.pull(use, digit.reshape(1, *shape), layer.weight)[0].detach()
+        order += pulled.to(kind).mul_(DIGITS**k)
+    agrees = torch.equal(order, torch.arange(len(order), dtype=kind, device=order.device))
+    return None if agrees else order.long()
