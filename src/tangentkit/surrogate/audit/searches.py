@@ -154,7 +154,7 @@ def mislabels(case: Case, noise: LabelNoise, known: Bool[np.ndarray, " n"]) -> F
         p = noise.probabilities[rows[sample]]
         likely = int(p.argmax())
         reason = (
-            f"labeled {case.label(sample)}, to which a probe that has not seen it gives {p[labels[sample]]:.2%}; "
+            f"labeled {case.label(sample)}, to which a probe that has not seen it gives {_percent(p[labels[sample]])}; "
             f"{case.evidence.classes[likely]!r} is likelier ({p[likely]:.0%})"
         )
         evidence: tuple[int, ...] = ()
@@ -257,6 +257,16 @@ def _relative(
             low, middle, high = np.quantile(values[rows], [0.25, 0.5, 0.75])
             relative[rows] = (values[rows] - middle) / max(high - low, np.finfo(float).tiny)
     return relative
+
+
+def _percent(share: float) -> str:
+    """A share in percent, with one digit that counts.
+
+    Example:
+        >>> _percent(0.031), _percent(1.6e-6)
+        ('3 %', '0.0002 %')
+    """
+    return f"{100 * share:.{max(0, 1 - int(np.floor(np.log10(max(100 * share, 1e-6)))) - 1)}f} %"
 
 
 def _listed(numbers: Sequence[int]) -> str:
