@@ -106,10 +106,11 @@ if len(sys.argv) > 1:
     left.set(title="labels flagged", ylim=(0, 1.03), xlabel="wrong labels")
     left.set_xticks(range(len(precision)), [f"{share:.0%}" for share in precision])
     left.legend(loc="lower left")
-    rows = []
-    for flag in found.of("mislabeled")[:4]:
-        rows.append(torch.cat([data.inputs[number, 0] for number in (flag.sample, *flag.evidence[:5])], 1))
-    right_axes.imshow(torch.cat(rows), cmap="gray_r")
+    rows = [
+        torch.cat([data.inputs[number, 0] for number in (flag.sample, *flag.evidence[:5])], 1)
+        for flag in found.of("mislabeled")[:4]
+    ]
+    right_axes.imshow(torch.cat(rows).numpy(), cmap="gray_r")
     names = [found.classes[found.labels[flag.sample]] for flag in found.of("mislabeled")[:4]]
     right_axes.set_yticks(
         [14 + 28 * row for row in range(len(names))], [f"labeled\n{name}" for name in names]

@@ -1,5 +1,6 @@
 """The searches of an audit: from what is known of the samples to flags with reasons and evidence."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -260,13 +261,16 @@ def _relative(
 
 
 def _percent(share: float) -> str:
-    """A share in percent, with one digit that counts.
+    """A share in percent, with one digit that counts where it is small.
 
     Example:
-        >>> _percent(0.031), _percent(1.6e-6)
-        ('3 %', '0.0002 %')
+        >>> _percent(0.5), _percent(0.031), _percent(1.6e-6), _percent(0.0)
+        ('50 %', '3 %', '0.0002 %', 'less than 0.0001 %')
     """
-    return f"{100 * share:.{max(0, 1 - int(np.floor(np.log10(max(100 * share, 1e-6)))) - 1)}f} %"
+    percent = 100 * share
+    if percent < 1e-4:
+        return "less than 0.0001 %"
+    return f"{percent:.{max(0, -math.floor(math.log10(percent)))}f} %"
 
 
 def _listed(numbers: Sequence[int]) -> str:
