@@ -155,7 +155,8 @@ def mislabels(case: Case, noise: LabelNoise, known: Bool[np.ndarray, " n"]) -> F
         p = noise.probabilities[rows[sample]]
         likely = int(p.argmax())
         reason = (
-            f"labeled {case.label(sample)}, to which a probe that has not seen it gives {_percent(p[labels[sample]])}; "
+            f"labeled {case.label(sample)}, to which a probe that has not seen it gives "
+            f"{_percent(p[labels[sample]])}; "
             f"{case.evidence.classes[likely]!r} is likelier ({p[likely]:.0%})"
         )
         evidence: tuple[int, ...] = ()
