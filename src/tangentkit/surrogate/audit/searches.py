@@ -1,5 +1,6 @@
 """The searches of an audit: from what is known of the samples to flags with reasons and evidence."""
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -154,7 +155,8 @@ def mislabels(case: Case, noise: LabelNoise, known: Bool[np.ndarray, " n"]) -> F
         p = noise.probabilities[rows[sample]]
         likely = int(p.argmax())
         reason = (
-            f"labeled {case.label(sample)}, to which a probe that has not seen it gives {p[labels[sample]]:.2%}; "
+            f"labeled {case.label(sample)}, to which a probe that has not seen it gives "
+            f"{_percent(p[labels[sample]])}; "
             f"{case.evidence.classes[likely]!r} is likelier ({p[likely]:.0%})"
         )
         evidence: tuple[int, ...] = ()
@@ -257,6 +259,19 @@ def _relative(
             low, middle, high = np.quantile(values[rows], [0.25, 0.5, 0.75])
             relative[rows] = (values[rows] - middle) / max(high - low, np.finfo(float).tiny)
     return relative
+
+
+def _percent(share: float) -> str:
+    """A share in percent, with one digit that counts where it is small.
+
+    Example:
+        >>> _percent(0.5), _percent(0.031), _percent(1.6e-6), _percent(0.0)
+        ('50 %', '3 %', '0.0002 %', 'less than 0.0001 %')
+    """
+    percent = 100 * share
+    if percent < 1e-4:
+        return "less than 0.0001 %"
+    return f"{percent:.{max(0, -math.floor(math.log10(percent)))}f} %"
 
 
 def _listed(numbers: Sequence[int]) -> str:
