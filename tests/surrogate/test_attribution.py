@@ -114,8 +114,6 @@ def test_error_bars_of_sketched_scores_cover_the_exact_ones_at_the_nominal_rate(
         a = tk.Surrogate(model, kernel.normalized() if normalized else kernel).fit(x, y).attribute(z)
         truth = exact * a.weights.T[a.predicted] + (a.offset[a.predicted] / 60)[:, None]
         inside.append(((a.of() - truth).abs() <= 1.96 * a.errors()).double().mean())
-        top = a.top(4)
-        torch.testing.assert_close(top.errors, a.errors().gather(1, top.indices))
     # Scores of one seed share its random numbers: the rate over seeds is what can be told.
     assert 0.90 <= torch.stack(inside).mean() <= 0.99
 
@@ -123,7 +121,6 @@ def test_error_bars_of_sketched_scores_cover_the_exact_ones_at_the_nominal_rate(
 def test_exact_kernels_have_no_errors(fitted):
     model, x, y, z = fitted
     a = tk.Surrogate(model, tk.ConjugateKernel(model)).fit(x, y).attribute(z)
-    assert a.top(2).errors is None
     with pytest.raises(InputError, match="no errors"):
         a.errors()
 

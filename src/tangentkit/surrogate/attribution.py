@@ -35,8 +35,6 @@ class Top:
     """Numbers of training samples."""
     scores: Float[Tensor, "n k"]
     """Their scores."""
-    errors: Float[Tensor, "n k"] | None = None
-    """Standard errors of the scores, where the kernel is sketched."""
 
     def __repr__(self) -> str:
         n, k = self.indices.shape
@@ -138,10 +136,13 @@ class Attribution:
             raise InputError("bad number of training samples", expected=f"from 1 to {m}", got=repr(k))
         found = [_extreme(scores, k, largest=largest) for _, scores in self._of(output)]
         values, indices = (torch.cat(parts) for parts in zip(*found, strict=True))
-        return Top(indices, values, self._errors_at(indices, output))
+        return Top(indices, values)
 
     def errors(self, output: Output = None) -> Float[Tensor, "n m"]:
         """Standard errors |W_ic| σ(κ(x, x_i)) of the scores of one output: those of the kernel's sketch, at given W.
+
+        They take another pass over all samples. Those of the k largest are
+        `why.errors().gather(1, why.top(k).indices)`.
 
         Raises:
             InputError: the kernel is exact, or says nothing of its errors.
@@ -232,9 +233,6 @@ class Attribution:
     def _members(self) -> list[Int[Tensor, " k"]]:
         """The training samples of each class."""
         return [(self.labels == label).nonzero()[:, 0] for label in self.labels.unique()]
-
-    def _errors_at(self, indices: Int[Tensor, "n k"], output: Output) -> Float[Tensor, "n k"] | None:
-        return None if self.with_error is None else self.errors(output).gather(1, indices)
 
 
 def _extreme(scores: Tensor, k: int, *, largest: bool) -> tuple[Tensor, Tensor]:

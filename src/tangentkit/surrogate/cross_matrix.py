@@ -29,6 +29,7 @@ class CrossMatrix(ABC):
     """(n, m)."""
     side: int
     """The side of tiles that fit in memory."""
+    _whole: Float[Tensor, "n m"] | None = None
 
     @abstractmethod
     def tile(self, rows: Range, columns: Range) -> Float[Tensor, "r c"]:
@@ -40,7 +41,15 @@ class CrossMatrix(ABC):
         return list(spans(n, memory_budget().rows(8 * m, copies=TOGETHER, most=self.side)))
 
     def strips(self) -> Iterator[tuple[slice, Float[Tensor, "r m"]]]:
-        """Ranges of samples with their whole rows."""
+        """Ranges of samples with their whole rows; a matrix that takes little of the memory is computed once."""
+        if self._whole is None and memory_budget().holds(8 * self.shape[0] * self.shape[1], copies=TOGETHER):
+            self._whole = torch.cat([strip for _, strip in self._computed()])
+        if self._whole is None:
+            yield from self._computed()
+        else:
+            yield from ((rows, self._whole[rows]) for rows in self.ranges())
+
+    def _computed(self) -> Iterator[tuple[slice, Float[Tensor, "r m"]]]:
         for i, rows in enumerate(self.ranges()):
             columns = [Range("y", j, span) for j, span in enumerate(spans(self.shape[1], self.side))]
             yield rows, torch.cat([self._checked(Range("x", i, rows), where) for where in columns], 1)
