@@ -126,7 +126,7 @@ if len(sys.argv) > 1:
                 (train.inputs[j], f"{train.classes[train.targets[j]]} {sign}{abs(s):.2f}") for j, s in pairs
             ]
         for ax, (picture, title) in zip(row, shown, strict=True):
-            ax.imshow(picture.permute(1, 2, 0).squeeze(), cmap="gray")
+            ax.imshow(picture.permute(1, 2, 0).squeeze().numpy(), cmap="gray")
             ax.set_title(title, fontsize=8)
             ax.axis("off")
     figure.suptitle(
