@@ -196,8 +196,8 @@ class Surrogate:
     def self_attribution(self) -> Float[Tensor, " m"]:
         """A(x_i, x_i)^{y_i} = W_{i, y_i} κ(x_i, x_i) + b / m: how much each training sample speaks for its own label.
 
-        A sample whose label contradicts its neighbors must speak for itself, so large values hint at wrong labels; those
-        of `representer_points` and `tk.audit` find them more surely.
+        A sample whose label contradicts its neighbors must speak for itself, so large values hint at wrong labels;
+        `representer_points` and `tk.audit` find them more surely.
         """
         self._check_fitted()
         if self.features_ is not None:
