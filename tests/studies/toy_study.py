@@ -1,16 +1,17 @@
 """A study that takes no time: the mean of coin flips, with every kind of field and of trouble."""
 
-from dataclasses import dataclass
-from typing import Literal
-
-import numpy as np
+import os
+import signal
+import time
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
 
 from tangentkit.core.errors import InputError, NumericalError
-from tangentkit.core.progress import Progress, silent
 from tangentkit.core.seeds import Key
-from tangentkit.report import Bars, Claim, Figure, Measured, StandIn, Table
-from tangentkit.studies.records import Record
-from tangentkit.studies.study import DataCard, Study
+from tangentkit.report import Bars, Claim, Measured, StandIn, Table
+from tangentkit.studies.trials.records import Records
+from tangentkit.studies.trials.study import DataCard, Result, Study
+from tangentkit.studies.trials.trial import Trial
 
 
 @dataclass(frozen=True)
@@ -31,61 +32,68 @@ class Config:
     """Not used."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """One repeat for each."""
-    trouble: Literal["none", "error", "bug", "interrupt"] = "none"
-    """What goes wrong."""
+    trouble: Literal["none", "error", "bug", "interrupt", "killed", "slow"] = "none"
+    """What goes wrong with the last seed."""
 
     def __post_init__(self) -> None:
         if self.flips < 1:
             raise InputError("bad flips", expected="at least 1", got=self.flips)
 
 
-SCALES = {"quick": Config(), "full": Config(flips=1000)}
+SCALES = {"quick": Config(), "evening": Config(flips=100), "full": Config(flips=1000)}
 
 
-@dataclass(frozen=True, eq=False)
-class Result(Record):
-    """Shares of heads."""
-
-    seeds: tuple[int, ...]
-    data: tuple[DataCard, ...]
-    shares: tuple[float, ...]
-    flips: np.ndarray
-    missing: float = float("nan")
-
-    def answer(self) -> str:
-        return f"The share of heads is {Measured.over(self.shares):.2f}."
-
-    def terms(self) -> dict[str, str]:
-        return {"heads": "the side that shows a head"}
-
-    def claims(self) -> tuple[Claim, ...]:
-        return (Claim("Heads come up", "share", self.shares, low=0.01),)
-
-    def tables(self) -> dict[str, Table]:
-        return {"shares": Table("Shares", ("who", "share"), (("us", Measured.over(self.shares)),))}
-
-    def figures(self) -> dict[str, Figure]:
-        return {"shares": Bars(title="Shares", caption="Bars.", values={"heads": self.shares})}
-
-    def stand_ins(self) -> tuple[StandIn, ...]:
-        return (StandIn("coin", "gold", "pseudo-random", "cheaper"),)
-
-
-def run(config: Config, *, progress: Progress = silent) -> Result:
-    """Flips the coins."""
-    progress("flipping", 0, 1)
-    if config.trouble == "error":
+def flip(*, flips: int, chance: float, seed: int, trouble: str = "none") -> dict[str, Any]:
+    """Flips the coins of one seed."""
+    if trouble == "error":
         raise NumericalError("the coin is lost", hint="look under the table")
-    if config.trouble == "bug":
+    if trouble == "bug":
         raise ZeroDivisionError("a bug")
-    if config.trouble == "interrupt":
+    if trouble == "interrupt":
         raise KeyboardInterrupt
-    flips = np.stack([Key(seed).numpy().random(config.flips) < config.chance for seed in config.seeds])
-    progress("flipping", 1, 1)
-    card = DataCard(
-        "coins", "train", config.flips, "the <b>mint</b>", "none", "0" * 64, "<script>note</script>"
+    if trouble == "killed":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if trouble == "slow":
+        time.sleep(0.5)
+    heads = Key(seed).numpy().random(flips) < chance
+    card = DataCard("coins", "train", flips, "the <b>mint</b>", "none", "0" * 64, "<script>note</script>")
+    return {
+        "share": float(heads.mean()),
+        "heads": heads,
+        "missing": float("nan"),
+        "data_cards": [asdict(card)],
+    }
+
+
+def trials(config: Config) -> list[Trial]:
+    """One for each seed; trouble comes with the last one."""
+    last = config.seeds[-1]
+    return [
+        Trial(
+            flip,
+            {
+                "flips": config.flips,
+                "chance": config.chance,
+                "seed": seed,
+                **({"trouble": config.trouble} if config.trouble != "none" and seed == last else {}),
+            },
+        )
+        for seed in config.seeds
+    ]
+
+
+def result(config: Config, records: Records) -> Result:
+    """Shares of heads."""
+    shares = tuple(records.column("share"))
+    return Result(
+        answer=f"The share of heads in {config.flips} flips is {Measured.over(shares):.2f}.",
+        terms={"heads": "the side that shows a head"},
+        claims=(Claim("Heads come up", "share", shares, low=0.01),),
+        tables={"shares": Table("Shares", ("who", "share"), (("us", Measured.over(shares)),))},
+        figures={"shares": Bars(title="Shares", caption="Bars.", values={"heads": shares})},
+        stand_ins=(StandIn("coin", "gold", "pseudo-random", "cheaper"),),
+        notes=("We also tried silver.",),
     )
-    return Result(config.seeds, (card,), tuple(map(float, flips.mean(1))), flips)
 
 
 TOY = Study(
@@ -93,6 +101,8 @@ TOY = Study(
     title="Coin flips",
     question="Do heads come up?",
     source="Folklore",
-    cost={"quick": "nothing", "full": "nothing"},
+    paper="Folklore",
+    cost={"quick": "nothing", "evening": "nothing", "full": "nothing"},
     module="studies.toy_study",
 )
+"""The toy study, listed among the others."""

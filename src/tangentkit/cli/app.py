@@ -8,7 +8,7 @@ import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import Annotated, NoReturn
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -17,10 +17,8 @@ from tangentkit.cli.audit import audit
 from tangentkit.cli.console import exit_code, print_rows, progress_bars, say
 from tangentkit.cli.explain import explain
 from tangentkit.cli.gram import gram
+from tangentkit.cli.run import print_run, run
 from tangentkit.cli.serve import serve
-
-if TYPE_CHECKING:
-    from tangentkit.studies.write_up import Run
 
 Json = Annotated[bool, Parameter(name="--json", negative="")]
 
@@ -32,6 +30,7 @@ app = App(
 )
 data = App(name="data", help="Data sets: list them, get them.")
 app.command(data)
+app.command(run)
 app.command(gram)
 app.command(explain)
 app.command(serve)
@@ -98,37 +97,8 @@ def show(name: str) -> None:
 
 
 @app.command
-def run(
-    name: str, *, scale: str = "quick", out: Path | None = None, as_json: Json = False, **fields: str
-) -> None:
-    """Run a study and write a folder with its numbers, figures and a report.
-
-    Args:
-        name: a study, see `tangentkit list`.
-        scale: quick (minutes) or full (the published size).
-        out: a new or empty folder; default: runs/STUDY-SCALE-TIME.
-        as_json: print one JSON object with the folder, the report, the claims and the numbers.
-        fields: any field of the study's config, see `tangentkit show STUDY`.
-    """
-    from tangentkit.studies.registry import find
-
-    study = find(name)
-    say(f"{study.title}: {study.cost.get(scale, '')}".rstrip(": "))
-
-    from tangentkit.studies.run_folder import claim_folder, execute, new_folder
-    from tangentkit.studies.settings import configure
-
-    config = configure(study, scale, fields)
-    folder = claim_folder(out) if out else new_folder(study, scale)
-    say(f"writing to {folder}")
-    with progress_bars() as progress:
-        done = execute(study, config, folder, scale=scale, progress=progress)
-    _print_run(done, folder, as_json=as_json)
-
-
-@app.command
 def report(folder: Path, *, as_json: Json = False) -> None:
-    """Write tables, figures and report of a run's folder again, from its numbers.
+    """Write tables, figures and report of a run's folder again, from its trials.
 
     Args:
         folder: of a run.
@@ -141,7 +111,7 @@ def report(folder: Path, *, as_json: Json = False) -> None:
         done = rewrite_report(folder, progress=progress)
     if damaged:
         say(f"missing or damaged, written again: {', '.join(damaged)}")
-    _print_run(done, folder, as_json=as_json)
+    print_run(done, folder, as_json=as_json)
 
 
 @data.command(name="list")
@@ -180,20 +150,3 @@ def get(name: str, *, path: Path | None = None) -> None:
 
     folder = fetch(name, path)
     print(f"{name} is in {folder}" if folder else f"{name} needs no files")
-
-
-def _print_run(done: "Run", folder: Path, *, as_json: bool) -> None:
-    from tangentkit.core.text import visible
-    from tangentkit.studies.run_folder import summary
-
-    content = summary(done, folder)
-    if as_json:
-        print(json.dumps(content))
-        return
-    lines = []
-    for claim in done.result.claims():
-        lines += [f"{claim.verdict}: {claim.statement}", f"    {claim.evidence}"]
-        lines += [f"    {claim.remedy}"] * bool(claim.remedy)
-        if claim.seeds_needed:
-            lines.append(f"    {done.command_with(claim.seeds_needed)}")
-    print(visible("\n".join([f"{done.result.answer()}\n", *lines, f"\nreport: {content['report']}"])))

@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from tangentkit.cli.console import say
+from tangentkit.cli.engines import parse_engine
 from tangentkit.cli.own_model import own_model
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from tangentkit.compute.engines import Engine
     from tangentkit.compute.kernel import Kernel
 
 SECONDS = 10.0
@@ -117,31 +117,6 @@ def gram(
         print(json.dumps(record))
     else:
         print(f"{store}: {cost}" if dry_run else f"{store}: {cost.shape[0]} x {cost.shape[1]}")
-
-
-def parse_engine(text: str) -> "Engine":
-    """The engine that a text names.
-
-    Raises:
-        InputError: it names none.
-
-    Example:
-        >>> parse_engine("threads://3")
-        Threads(n=3)
-    """
-    from tangentkit.compute.engines import Dask, Serial, Threads
-    from tangentkit.core.errors import InputError
-
-    scheme, _, rest = text.partition("://")
-    if scheme == "serial" and not rest:
-        return Serial()
-    if scheme == "threads" and (rest.isdecimal() or not rest):
-        return Threads(int(rest)) if rest else Threads()
-    if scheme == "dask":
-        return Dask(None if not rest else rest if rest.startswith("/") or "://" in rest else f"tcp://{rest}")
-    raise InputError(
-        "bad engine", expected="serial, threads://N, dask://, dask://HOST:PORT or dask:///PATH", got=text
-    )
 
 
 def build_model(

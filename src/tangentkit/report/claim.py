@@ -46,7 +46,8 @@ class Claim:
     """The claim that the mean of a quantity over seeds lies strictly between `low` and `high`.
 
     The judge is Student's 95 % interval of the mean over seeds. Wholly inside: the claim holds; wholly
-    outside: it does not hold; otherwise, and always with one seed, it is not decided.
+    outside: it does not hold; otherwise, and always with one seed, it is not decided. Equal values of two seeds and
+    more are an interval of no width.
 
     Example:
         >>> Claim("tau is at least 0.7", "tau", (0.80, 0.82, 0.81), low=0.7).verdict
@@ -65,6 +66,8 @@ class Claim:
     high: float = math.inf
     published: str = ""
     """What the source reports, in words."""
+    needs: str = ""
+    """What would decide it, where this run cannot whatever its numbers are, such as a size; else nothing."""
 
     @property
     def interval(self) -> Interval:
@@ -75,6 +78,8 @@ class Claim:
     def verdict(self) -> Verdict:
         """The judgement."""
         interval = self.interval
+        if self.needs:
+            return "not decided"
         if self.low < interval.low and interval.high < self.high:
             return "holds"
         if interval.high < self.low or self.high < interval.low:
@@ -114,7 +119,7 @@ class Claim:
             23
         """
         n = len(self.values)
-        if self.verdict != "not decided" or math.isnan(mean := self.interval.mean):
+        if self.needs or self.verdict != "not decided" or math.isnan(mean := self.interval.mean):
             return None
         if n < 2:
             return FEW_SEEDS
@@ -133,6 +138,8 @@ class Claim:
         """
         if self.verdict != "not decided":
             return ""
+        if self.needs:
+            return self.needs
         if len(self.values) < 2:
             return f"one seed decides nothing: {FEW_SEEDS} seeds show the spread, and how many more it takes"
         if self.seeds_needed is None:

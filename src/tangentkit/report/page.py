@@ -8,12 +8,16 @@ those who want the numbers.
 import base64
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from tangentkit.core.text import visible
 from tangentkit.report.claim import Claim
 from tangentkit.report.drawing import DARK, LIGHT, Palette, image
 from tangentkit.report.figure import Figure, Heatmap, Images
 from tangentkit.report.table import Table
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 TEMPLATE = "page.html"
 
@@ -44,6 +48,8 @@ class Page:
     tables: Mapping[str, Table] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
     stand_ins: tuple[StandIn, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What else was tried, and whatever a reader must know."""
     command: str = ""
     """The command that gives these numbers again."""
     command_with: Callable[[int], str] | None = None
@@ -71,18 +77,22 @@ class Page:
 
     def render(self) -> str:
         """The page as HTML."""
-        from jinja2 import Environment, PackageLoader, StrictUndefined
+        template = templates().get_template(TEMPLATE)
+        return template.render(page=self, light=LIGHT, dark=DARK, data_uri=data_uri)
 
-        environment = Environment(
-            loader=PackageLoader("tangentkit.report", "templates"),
-            autoescape=True,
-            undefined=StrictUndefined,
-            finalize=_shown,
-            trim_blocks=True,
-            lstrip_blocks=True,
-        )
-        template = environment.get_template(TEMPLATE)
-        return template.render(page=self, light=LIGHT, dark=DARK, data_uri=_data_uri)
+
+def templates() -> "Environment":
+    """The templates of pages; they escape every text."""
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    return Environment(
+        loader=PackageLoader("tangentkit.report", "templates"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
 
 
 def _shown(value: object) -> object:
@@ -90,7 +100,8 @@ def _shown(value: object) -> object:
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
-def _data_uri(figure: Figure, palette: Palette) -> str:
+def data_uri(figure: Figure, palette: Palette) -> str:
+    """A figure as the address of an image."""
     # Pixels as pixels: an SVG around a picture is larger and no sharper.
     format = "png" if isinstance(figure, Images | Heatmap) else "svg"
     kind = {"png": "image/png", "svg": "image/svg+xml"}[format]

@@ -1,12 +1,10 @@
-"""What surrounded a run: versions, machine, threads, time and memory."""
+"""What surrounded a run: versions, machine, time and memory."""
 
 import platform
 import sys
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
-
-import torch
 
 PACKAGES = {
     "tangentkit": "tangentkit",
@@ -29,8 +27,6 @@ class Environment:
     """UTC, ISO 8601."""
     versions: dict[str, str]
     machine: str
-    threads: int
-    """Of torch, where the config does not say."""
     seconds: float | None = None
     """How long the run took; None until it is finished."""
     peak_bytes: int | None = None
@@ -45,7 +41,6 @@ def here(command: str) -> Environment:
         versions={"python": platform.python_version()}
         | {package: import_module(module).__version__ for package, module in PACKAGES.items()},
         machine=f"{platform.system()} {platform.machine()}",
-        threads=torch.get_num_threads(),
     )
 
 

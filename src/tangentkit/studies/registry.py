@@ -1,28 +1,12 @@
-"""The table of studies. Listing it imports none of them."""
+"""The table of studies. Listing it imports none of them, only the cards of each topic."""
 
-from tangentkit.studies.study import Study
+from tangentkit.studies import infinite_width, linearization, regression, spectra, surrogates
+from tangentkit.studies.trials.study import Study
 
 STUDIES: dict[str, Study] = {
     study.name: study
-    for study in (
-        Study(
-            name="surrogate",
-            title="A kernel surrogate that repeats a trained network",
-            question=(
-                "Can a network be replaced by a kernel generalized linear model (kGLM) on its own tangent "
-                "kernel, so that the two agree point by point, and is that kernel the best one for it?"
-            ),
-            source=(
-                'Engel et al., "Faithful and Efficient Explanations for Neural Networks via Neural Tangent '
-                'Kernel Surrogate Models" (ICLR 2024), Tables 1 and 2'
-            ),
-            cost={
-                "quick": "about 2 minutes on one core, 1 GB",
-                "full": "about 2 days on 2 cores, 8 GB (estimated)",
-            },
-            module="tangentkit.studies.surrogate",
-        ),
-    )
+    for topic in (linearization, regression, surrogates, spectra, infinite_width)
+    for study in topic.STUDIES
 }
 """Every study by name."""
 

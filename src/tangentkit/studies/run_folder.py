@@ -1,9 +1,9 @@
 """The folder of a run: what was asked, what surrounds it, what came out, and whether it is whole.
 
     status.json        running, finished, interrupted or failed, and why; the SHA-256 of every other file
-    config.json        study, scale and every field
-    environment.json   command, versions, threads, time, memory
-    numbers.json       the result without its arrays       arrays.npz   the arrays
+    config.json        study, scale, every field, and the keys of the trials that these ask for
+    environment.json   command, versions, time, memory
+    trials/            a record for each trial, written as soon as it is finished
     tables/*.csv       figures/*.png, *.svg                 report.html
 
 Each file is written whole or not at all, and `status.json` says finished only after the last of them. It seals them
@@ -11,16 +11,16 @@ as a manifest seals a store: what is read back is what was written.
 """
 
 import re
-import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Literal
 
-from tangentkit.core.errors import DataError, InputError, TangentkitError
+import numpy as np
+
+from tangentkit.core.errors import DataError, InputError, UnknownNameError
 from tangentkit.core.files.safe import (
     JSON_BYTES,
     as_path,
@@ -33,37 +33,29 @@ from tangentkit.core.files.safe import (
 )
 from tangentkit.core.files.seals import seal, unseal
 from tangentkit.core.progress import Progress, silent
-from tangentkit.studies.environment import Environment, here, peak_bytes
-from tangentkit.studies.records import (
-    ARRAYS,
-    MALFORMED,
-    NUMBERS,
-    from_plain,
-    load_record,
-    save_record,
-    to_plain,
-)
+from tangentkit.studies.environment import Environment
 from tangentkit.studies.registry import find
-from tangentkit.studies.settings import command_line
-from tangentkit.studies.study import Study
+from tangentkit.studies.trials.plain import MALFORMED, from_plain, to_plain
+from tangentkit.studies.trials.store import TrialStore
+from tangentkit.studies.trials.study import Study
+from tangentkit.studies.trials.trial import KEY_DIGITS
 from tangentkit.studies.write_up import REPORT, Run, write_report
 
 State = Literal["running", "finished", "interrupted", "failed"]
 
 STATUS, CONFIG, ENVIRONMENT = "status.json", "config.json", "environment.json"
-SOURCES = (CONFIG, ENVIRONMENT, NUMBERS, ARRAYS)
-"""What a run is; all other files are made of these."""
+TRIALS = "trials"
 FILE = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
 """The name of a file of a run: in its folder, or in one below."""
 
 
-def new_folder(study: Study, scale: str, *, root: Path = Path("runs")) -> Path:
+def new_folder(name: str, scale: str, *, root: Path = Path("runs")) -> Path:
     """An empty folder that no run has used: runs/STUDY-SCALE-TIME.
 
     Raises:
         InputError: it cannot be made.
     """
-    stem = f"{study.name}-{scale}-{datetime.now():%Y%m%d-%H%M%S}"
+    stem = f"{name}-{scale}-{datetime.now():%Y%m%d-%H%M%S}"
     for attempt in range(1, 1000):
         folder = root / (stem if attempt == 1 else f"{stem}-{attempt}")
         try:
@@ -109,26 +101,6 @@ def _making(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def execute(study: Study, config: Any, folder: Path, *, scale: str, progress: Progress = silent) -> Run:
-    """Runs a study and writes everything to its (empty) folder.
-
-    An error or Ctrl-C passes through; the folder then says so in `status.json`.
-    """
-    with _status(folder) as sealed:
-        environment = here(command_line(study, scale, config))
-        write_json(folder / CONFIG, {"study": study.name, "scale": scale, "fields": to_plain(config, {})})
-        write_json(folder / ENVIRONMENT, to_plain(environment, {}))
-        start = time.perf_counter()
-        result = study.load().run(config, progress=progress)
-        environment = replace(environment, seconds=time.perf_counter() - start, peak_bytes=peak_bytes())
-        write_json(folder / ENVIRONMENT, to_plain(environment, {}))
-        save_record(result, folder)
-        sealed(*SOURCES)
-        run = Run(study, scale, config, result, environment)
-        sealed(*write_report(run, folder, SOURCES, progress=progress))
-    return run
-
-
 def load_run(folder: Path) -> Run:
     """The run that a folder holds, with its result; nothing is computed.
 
@@ -137,7 +109,7 @@ def load_run(folder: Path) -> Run:
         DataError: a file is damaged, or of another version.
     """
     folder = as_path(folder)
-    return _load(folder, _read_status(folder))
+    return _load(folder, read_status(folder))
 
 
 def damaged_files(folder: Path) -> list[str]:
@@ -148,53 +120,78 @@ def damaged_files(folder: Path) -> list[str]:
         DataError: the status, which would tell, is damaged; or a file cannot be read.
     """
     folder = as_path(folder)
-    files = _read_status(folder)["files"]
+    files = read_status(folder)["files"]
     return [name for name, expected in files.items() if digest(folder / name) != expected]
 
 
 def rewrite_report(folder: Path, *, progress: Progress = silent) -> Run:
-    """Writes tables, figures and page of a folder again, from its numbers.
+    """Writes tables, figures and page of a folder again, from its trials.
 
     Raises:
         InputError: the folder is not that of a run, or its run came to no result.
         DataError: a file that the report is made of is damaged, or of another version.
     """
     folder = as_path(folder)
-    known = _read_status(folder)
+    known = read_status(folder)
     run = _load(folder, known)
     remove_partial_files(folder)
-    with _status(folder, {name: known["files"][name] for name in SOURCES}) as sealed:
-        sealed(*write_report(run, folder, SOURCES, progress=progress))
+    sources = {name: known["files"][name] for name in _sources(known)}
+    with keep_status(folder, sources) as sealed:
+        sealed(*write_report(run, folder, list(sources), progress=progress))
     return run
 
 
+def _sources(known: Mapping[str, Any]) -> list[str]:
+    """What a run is; all other files are made of these."""
+    return [name for name in known["files"] if name in (CONFIG, ENVIRONMENT) or name.startswith(f"{TRIALS}/")]
+
+
 def _load(folder: Path, known: Mapping[str, Any]) -> Run:
-    if not set(SOURCES) <= set(known["files"]):
+    sources = _sources(known)
+    if not sources:
         raise InputError(
-            f"the run in {folder} has no result", expected="a finished run", got=f"status {known['state']!r}"
+            f"the run in {folder} has no result",
+            expected="a finished run",
+            got=f"status {known['state']!r}",
+            hint=f"tangentkit run --resume {folder}",
         )
-    for name in SOURCES:
+    for name in sources:
         if (found := digest(folder / name)) != known["files"][name]:
             raise DataError(
                 f"{folder / name} is damaged",
                 expected=f"the file as it was written, by its SHA-256 in {STATUS}",
-                got="other bytes" if found else "no file",
-                hint="run the study again",
+                got="no such file" if found is None else "other bytes",
+                hint=f"tangentkit run --resume {folder} does again what is damaged",
             )
+    study, scale, config, keys = read_config(folder)
     try:
-        asked = read_json(folder / CONFIG)
-        study, scale = find(from_plain(str, asked["study"], {})), from_plain(str, asked["scale"], {})
-        code = study.load()
-        config = from_plain(type(code.SCALES["quick"]), asked["fields"], {})
         environment = from_plain(Environment, read_json(folder / ENVIRONMENT), {})
-    except TangentkitError:
-        raise
+        records = TrialStore(folder / TRIALS).records(keys)
+        result = study.load().result(config, records)
     except MALFORMED as error:
         raise DataError(f"the files in {folder} are of another version of the study", got=error) from error
-    return Run(study, scale, config, load_record(code.Result, folder), environment)
+    return Run(study, scale, config, result, records, environment)
 
 
-def _read_status(folder: Path) -> dict[str, Any]:
+def read_config(folder: Path) -> tuple[Study, str, Any, list[str]]:
+    """Study, scale, config and keys of the trials of a folder.
+
+    Raises:
+        DataError: they cannot be read, or are of another version of the study.
+    """
+    try:
+        asked = read_json(folder / CONFIG)
+        study, scale = find(asked["study"]), asked["scale"]
+        kind = type(study.load().SCALES[scale])
+        keys = from_plain(list[str], asked["trials"], {})
+        if not all(re.fullmatch(f"[0-9a-f]{{{KEY_DIGITS}}}", key) for key in keys):
+            raise ValueError("a key that no trial has")
+        return study, scale, from_plain(kind, asked["fields"], {}), keys
+    except (UnknownNameError, *MALFORMED) as error:
+        raise DataError(f"the files in {folder} are of another version of the study", got=error) from error
+
+
+def read_status(folder: Path) -> dict[str, Any]:
     """State, and name -> SHA-256 of the files that are whole.
 
     Raises:
@@ -236,9 +233,10 @@ def summary(run: Run, folder: Path) -> dict[str, Any]:
             "low": claim.interval.low,
             "high": claim.interval.high,
             "values": claim.values,
+            "published": claim.published,
             "seeds_needed": claim.seeds_needed,
         }
-        for claim in run.result.claims()
+        for claim in run.result.claims
     ]
     content = {
         "study": run.study.name,
@@ -248,13 +246,19 @@ def summary(run: Run, folder: Path) -> dict[str, Any]:
         "command": run.environment.command,
         "seconds": run.environment.seconds,
         "claims": claims,
-        "numbers": run.result,
+        "failures": run.records.failures,
+        "trials": [_numbers(row) for row in run.records],
     }
     return to_plain(content, {})
 
 
+def _numbers(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A record without its arrays."""
+    return {name: value for name, value in row.items() if not isinstance(value, np.ndarray)}
+
+
 @contextmanager
-def _status(folder: Path, files: Mapping[str, str] | None = None) -> Iterator[Callable[..., None]]:
+def keep_status(folder: Path, files: Mapping[str, str] | None = None) -> Iterator[Callable[..., None]]:
     """Keeps `status.json` true while the work inside runs, ends or breaks; gives a function that seals files."""
     whole = dict(files or {})
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tangentkit.core.errors import InputError, UnknownNameError
-from tangentkit.studies.study import Study
+from tangentkit.studies.trials.study import Study
 
 C = TypeVar("C")
 
@@ -137,7 +137,7 @@ def field_docs(kind: type) -> dict[str, str]:
     """What each field of a config means: the docstring below it.
 
     Example:
-        >>> from tangentkit.studies.study import Study
+        >>> from tangentkit.studies.trials.study import Study
         >>> field_docs(Study)["module"]
         'The import path of its code.'
     """

@@ -12,7 +12,9 @@ from tangentkit.core.progress import Progress, silent
 from tangentkit.report import Page, Table, image
 from tangentkit.studies.environment import Environment
 from tangentkit.studies.settings import command_line, field_docs, written
-from tangentkit.studies.study import DataCard, Study, StudyResult
+from tangentkit.studies.trials.plain import MALFORMED
+from tangentkit.studies.trials.records import Records
+from tangentkit.studies.trials.study import DataCard, Result, Study
 
 REPORT = "report.html"
 
@@ -24,7 +26,8 @@ class Run:
     study: Study
     scale: str
     config: Any
-    result: StudyResult
+    result: Result
+    records: Records
     environment: Environment
 
     def command_with(self, seeds: int) -> str:
@@ -51,8 +54,8 @@ def write_report(
         write_whole(folder / name, [content], durable=False, within=folder)
         names.append(name)
 
-    figures = run.result.figures()
-    for name, table in run.result.tables().items():
+    figures = run.result.figures
+    for name, table in run.result.tables.items():
         # Halves of surrogate pairs, which UTF-8 cannot hold, stay to be seen.
         write(f"tables/{name}.csv", table.to_csv().encode(errors="backslashreplace"))
     for done, (name, figure) in enumerate(figures.items()):
@@ -78,22 +81,31 @@ def page(run: Run, *, files: Sequence[str] = ()) -> Page:
         title=run.study.title,
         source=run.study.source,
         question=run.study.question,
-        answer=result.answer(),
-        terms=result.terms(),
-        claims=tuple(result.claims()),
-        tables=result.tables(),
-        figures=result.figures(),
-        stand_ins=tuple(result.stand_ins()),
+        answer=result.answer,
+        terms=result.terms,
+        claims=tuple(result.claims),
+        tables=result.tables,
+        figures=result.figures,
+        stand_ins=tuple(result.stand_ins),
+        notes=(*_failed(run.records), *result.notes),
         command=run.environment.command,
         command_with=run.command_with,
         files=tuple(files),
         settings=settings,
         facts={
-            "seeds": ", ".join(map(str, result.seeds)),
-            **{f"data: {card.split}": _papers(card) for card in result.data},
-            **_surroundings(run.environment),
+            "seeds": ", ".join(map(str, config.seeds)),
+            **{f"data: {card.name}, {card.split}": _papers(card) for card in data_cards(run.records)},
+            **_surroundings(run),
         },
     )
+
+
+def _failed(records: Records) -> list[str]:
+    """A note on every trial that failed."""
+    return [
+        f"A trial failed and is left out ({label}): {error.strip().splitlines()[-1]}."
+        for label, error in records.failures.items()
+    ]
 
 
 def _papers(card: DataCard) -> str:
@@ -104,12 +116,25 @@ def _papers(card: DataCard) -> str:
     )
 
 
-def _surroundings(environment: Environment) -> dict[str, str]:
+def data_cards(records: Records) -> list[DataCard]:
+    """The papers of all data that trials name under `data_cards`, each once."""
+    try:
+        cards = [DataCard(**card) for row in records for card in row.get("data_cards", ())]
+    except MALFORMED:
+        return []
+    return list(dict.fromkeys(cards))
+
+
+def _surroundings(run: Run) -> dict[str, str]:
+    environment = run.environment
     seconds, peak = environment.seconds, environment.peak_bytes
+    work = sum(row["seconds"] for row in run.records)
+    failed = f", {len(run.records.failures)} failed" if run.records.failures else ""
     return {
-        "time": "not measured" if seconds is None else f"{seconds:.0f} s",
-        "peak memory": "not measured" if peak is None else format_bytes(peak),
+        "trials": f"{len(run.records)} finished{failed}, {work:.0f} s of one core in all",
+        "time": "not measured" if seconds is None else f"{seconds:.0f} s for the trials of the last call",
+        "peak memory": "not measured" if peak is None else f"{format_bytes(peak)} (the calling process)",
         "started": environment.started,
-        "machine": f"{environment.machine}, torch threads: {environment.threads}",
+        "machine": f"{environment.machine}; each trial on one thread",
         "versions": ", ".join(f"{name} {number}" for name, number in environment.versions.items()),
     }

@@ -1,71 +1,23 @@
-"""Dataclasses of plain values and arrays, to JSON + npz and back.
+"""Plain values and arrays, to JSON values and back.
 
-JSON holds everything but arrays, which it names by their path; types come from the annotations, so tuples,
-nested dataclasses and numbers that are not finite return as they were.
+JSON holds everything but arrays, which it names by their path. `from_plain` takes types from annotations, so that
+tuples, nested dataclasses and numbers that are not finite return as they were; `restored` needs none.
 """
 
 import dataclasses
-import json
 import math
 import types
-from pathlib import Path
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from collections.abc import Mapping
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from tangentkit.core.errors import DataError, InputError
-from tangentkit.core.files.fingerprints import fingerprint
-from tangentkit.core.files.safe import open_file, read_json, write_json, written_whole
-from tangentkit.core.memory import memory_budget
+from tangentkit.core.errors import InputError
 
-T = TypeVar("T")
-
-NUMBERS, ARRAYS = "numbers.json", "arrays.npz"
+NOT_FINITE = ("nan", "inf", "-inf")
+"""Numbers that JSON has not, as they are written."""
 MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
-"""What `from_plain` raises for values of another kind."""
-
-
-class Record:
-    """A base for frozen dataclasses that hold arrays: equal if all their content is equal.
-
-    Example:
-        >>> @dataclasses.dataclass(frozen=True, eq=False)
-        ... class Numbers(Record):
-        ...     tau: float
-        ...     images: np.ndarray
-        >>> Numbers(0.5, np.ones(3)) == Numbers(0.5, np.ones(3)), Numbers(0.5, np.ones(3)) == 1
-        (True, False)
-    """
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and _content(self) == _content(other)
-
-    def __hash__(self) -> int:
-        return hash(_content(self))
-
-
-def save_record(record: Any, folder: Path) -> None:
-    """Writes `numbers.json` and `arrays.npz`; the former last, so that where it is, the record is whole."""
-    arrays: dict[str, np.ndarray] = {}
-    plain = to_plain(record, arrays)
-    with written_whole(folder / ARRAYS, durable=True) as file:
-        np.savez_compressed(file, **arrays)  # pyright: ignore[reportArgumentType]
-    write_json(folder / NUMBERS, plain)
-
-
-def load_record(kind: type[T], folder: Path) -> T:
-    """The record that `save_record` wrote to a folder.
-
-    Raises:
-        DataError: a file is missing, damaged, or of another kind of record.
-    """
-    arrays = _read_arrays(folder / ARRAYS)
-    try:
-        return from_plain(kind, read_json(folder / NUMBERS), arrays)
-    except MALFORMED as error:
-        raise DataError(
-            f"the numbers in {folder} are not those of a {kind.__qualname__}", got=error
-        ) from error
+"""What `from_plain` and `restored` raise for values of another kind."""
 
 
 def to_plain(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Any:
@@ -93,7 +45,7 @@ def to_plain(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Any:
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         return {name: to_plain(getattr(value, name), arrays, below(name)) for name in names}
-    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+    if isinstance(value, Mapping) and all(isinstance(key, str) for key in value):
         return {key: to_plain(item, arrays, below(key)) for key, item in value.items()}
     if isinstance(value, list | tuple):
         return [to_plain(item, arrays, below(i)) for i, item in enumerate(value)]
@@ -141,22 +93,20 @@ def from_plain(hint: Any, plain: Any, arrays: dict[str, np.ndarray]) -> Any:
     raise TypeError(f"{plain!r} is not a {hint}")
 
 
-def _read_arrays(path: Path) -> dict[str, np.ndarray]:
-    try:
-        # The file is opened here since numpy forgets to close a broken one.
-        with open_file(path) as file, np.load(file, allow_pickle=False) as stored:
-            memory_budget().check(
-                sum(entry.file_size for entry in stored.zip.infolist()), "its arrays are", hint="more memory"
-            )
-            return {name: stored[name] for name in stored.files}
-    # Whatever bytes can do to the parsers of zip files and of arrays.
-    except Exception as error:
-        raise DataError(f"cannot read the arrays in {path}", got=error) from error
+def restored(plain: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Values from JSON values without any annotation: tuples come back as lists.
 
-
-def _content(record: Any) -> tuple[str, str]:
-    arrays: dict[str, np.ndarray] = {}
-    return json.dumps(to_plain(record, arrays), sort_keys=True), fingerprint(arrays)
+    Example:
+        >>> restored({"tau": [0.5, "nan"], "map": {"array": "map", "shape": [2]}}, {"map": np.zeros(2)})
+        {'tau': [0.5, nan], 'map': array([0., 0.])}
+    """
+    if isinstance(plain, dict):
+        if set(plain) == {"array", "shape"}:
+            return arrays[plain["array"]]
+        return {key: restored(item, arrays) for key, item in plain.items()}
+    if isinstance(plain, list):
+        return [restored(item, arrays) for item in plain]
+    return float(plain) if plain in NOT_FINITE else plain
 
 
 def _without_none(hint: Any) -> Any:

@@ -1,0 +1,41 @@
+"""The page about many runs: a row for each claim of the literature."""
+
+from collections.abc import Mapping
+from urllib.parse import quote
+
+from tangentkit.report.claim_index import ClaimIndex, ClaimRow
+from tangentkit.studies.write_up import REPORT, Run
+
+INDEX = "index.html"
+
+
+def index_page(runs: Mapping[str, Run], failures: Mapping[str, str]) -> str:
+    """The page as HTML.
+
+    Args:
+        runs: folder beside the page -> run.
+        failures: study -> error of those that came to no result.
+    """
+    rows = [row for folder, run in runs.items() for row in _rows(folder, run)]
+    return ClaimIndex(
+        title="Claims of the literature, run again",
+        rows=tuple(rows),
+        failures=dict(failures),
+    ).render()
+
+
+def _rows(folder: str, run: Run) -> list[ClaimRow]:
+    figure = next(iter(run.result.figures.values()), None)
+    return [
+        ClaimRow(
+            study=run.study.name,
+            title=run.study.title,
+            paper=run.study.paper or run.study.source,
+            claim=claim,
+            size=run.scale,
+            seconds=sum(row["seconds"] for row in run.records),
+            link=f"{quote(folder)}/{REPORT}",
+            figure=figure if first else None,
+        )
+        for first, claim in zip((True, *[False] * len(run.result.claims)), run.result.claims, strict=False)
+    ]

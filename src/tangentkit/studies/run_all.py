@@ -1,0 +1,85 @@
+"""Every study, one after the other, and one page about all their claims."""
+
+import traceback
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from tangentkit.compute.engines import Engine
+from tangentkit.core.errors import DataError, InputError
+from tangentkit.core.files.safe import as_path, make_folder, write_whole
+from tangentkit.core.progress import Progress, silent
+from tangentkit.studies.index_page import INDEX, index_page
+from tangentkit.studies.registry import STUDIES
+from tangentkit.studies.run_folder import load_run, read_config
+from tangentkit.studies.runner import execute, resume
+from tangentkit.studies.settings import configure
+from tangentkit.studies.trials.study import Study
+from tangentkit.studies.write_up import Run
+
+
+def run_all(
+    root: Path,
+    scale: str,
+    *,
+    studies: Mapping[str, Study] | None = None,
+    engine: Engine | None = None,
+    progress: Progress = silent,
+    say: Callable[[str], object] = lambda _: None,
+) -> tuple[Path, dict[str, str]]:
+    """Runs studies into folders below a root and writes the index; a study that fails does not stop the others.
+
+    A folder that holds a run already goes on where it stopped.
+
+    Args:
+        root: the folder that holds the runs, one folder for each study.
+        scale: of all studies.
+        studies: which; by default all.
+        engine: who does the trials.
+        progress: how many trials of a study are done.
+        say: hears the name of each study as it begins.
+
+    Returns:
+        The path of the index, and study -> error for those that failed.
+    """
+    root = as_path(root)
+    make_folder(root)
+    failures: dict[str, str] = {}
+    for name, study in (STUDIES if studies is None else studies).items():
+        say(f"{name}: {study.title}")
+        try:
+            _run(study, root / name, scale, engine, progress)
+        except Exception as error:
+            failures[name] = f"{type(error).__name__}: {error}"
+            say(traceback.format_exc())
+    return write_index(root, failures), failures
+
+
+def write_index(root: Path, failures: Mapping[str, str] | None = None) -> Path:
+    """Writes the page about all finished runs below a folder, and returns its path.
+
+    Raises:
+        InputError: there is no finished run.
+    """
+    runs: dict[str, Run] = {}
+    for folder in sorted(path for path in root.iterdir() if path.is_dir()):
+        try:
+            runs[folder.name] = load_run(folder)
+        except (InputError, DataError):
+            continue  # not the folder of a run, or one without result
+    if not runs:
+        raise InputError(f"no finished run below {root}", expected="folders of runs", got="none")
+    path = root / INDEX
+    write_whole(path, [index_page(runs, failures or {}).encode()], durable=False, within=root)
+    return path
+
+
+def _run(study: Study, folder: Path, scale: str, engine: Engine | None, progress: Progress) -> None:
+    make_folder(folder)
+    try:
+        same = read_config(folder)[1] == scale
+    except DataError:
+        same = False
+    if same:
+        resume(folder, engine=engine, progress=progress)
+    else:
+        execute(study, configure(study, scale, {}), folder, scale=scale, engine=engine, progress=progress)

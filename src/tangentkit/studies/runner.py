@@ -1,0 +1,120 @@
+"""The runner: does the trials of a study on an engine, keeps each as soon as it is finished, and writes the report.
+
+Whatever ends a run, a lost worker, Ctrl-C or kill -9, loses the running trials only; `resume` goes on from there.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from tangentkit.compute.engines import Engine, Serial
+from tangentkit.core.errors import InputError
+from tangentkit.core.files.safe import as_path, remove_partial_files, write_json
+from tangentkit.core.progress import Progress, silent
+from tangentkit.studies.environment import here, peak_bytes
+from tangentkit.studies.run_folder import CONFIG, ENVIRONMENT, TRIALS, keep_status, read_config, read_status
+from tangentkit.studies.settings import command_line, override
+from tangentkit.studies.trials.plain import to_plain
+from tangentkit.studies.trials.store import TrialStore
+from tangentkit.studies.trials.study import Study
+from tangentkit.studies.trials.trial import Trial, perform
+from tangentkit.studies.write_up import Run, write_report
+
+
+def execute(
+    study: Study,
+    config: Any,
+    folder: Path,
+    *,
+    scale: str,
+    engine: Engine | None = None,
+    progress: Progress = silent,
+) -> Run:
+    """Does the trials that are not done yet, and writes everything to the folder of the run.
+
+    A trial that fails is noted, and the others go on. An error or Ctrl-C passes through; the folder then says so in
+    `status.json`, and what was finished stays.
+
+    Args:
+        study: what to run.
+        config: its settings.
+        folder: empty, or that of an earlier run of the study: trials that it holds are not done again.
+        scale: the name of the settings.
+        engine: who does the trials; by default this process.
+        progress: how many are done.
+
+    Raises:
+        InputError: every trial failed.
+    """
+    code = study.load()
+    with keep_status(folder) as sealed:
+        wanted = {trial.key: trial for trial in code.trials(config)}
+        environment = here(command_line(study, scale, config))
+        asked = {
+            "study": study.name,
+            "scale": scale,
+            "fields": to_plain(config, {}),
+            "trials": list(wanted),
+        }
+        write_json(folder / CONFIG, asked)
+        write_json(folder / ENVIRONMENT, to_plain(environment, {}))
+        start = time.perf_counter()
+        store = TrialStore(folder / TRIALS)
+        _do_trials(store, wanted, engine or Serial(), progress)
+        environment = replace(environment, seconds=time.perf_counter() - start, peak_bytes=peak_bytes())
+        write_json(folder / ENVIRONMENT, to_plain(environment, {}))
+        records = store.records(wanted)
+        if not records:
+            label, error = next(iter(records.failures.items()))
+            raise InputError(
+                f"every trial of {study.name} failed",
+                expected="at least one that ends well",
+                got=f"{len(wanted)} failures; the first, {label}: {error.strip().splitlines()[-1]}",
+                hint=f"{folder / TRIALS} has their tracebacks",
+            )
+        sources = [CONFIG, ENVIRONMENT, *(f"{TRIALS}/{path.name}" for path in store.files(wanted))]
+        sealed(*sources)
+        run = Run(study, scale, config, code.result(config, records), records, environment)
+        sealed(*write_report(run, folder, sources, progress=progress))
+    return run
+
+
+def resume(
+    folder: Path,
+    texts: Mapping[str, str] | None = None,
+    *,
+    engine: Engine | None = None,
+    progress: Progress = silent,
+) -> Run:
+    """Goes on with the run of a folder: does what is missing, failed or damaged, and writes the report.
+
+    Args:
+        folder: of a run that ended, in whatever way.
+        texts: fields to change, as in `override`; trials that both have are not done again.
+        engine: who does the trials.
+        progress: how many are done.
+
+    Raises:
+        InputError: the folder is not that of a run.
+        DataError: its config is damaged, or of another version of the study.
+    """
+    folder = as_path(folder)
+    read_status(folder)
+    remove_partial_files(folder)
+    study, scale, config, _ = read_config(folder)
+    config = override(config, texts or {})
+    return execute(study, config, folder, scale=scale, engine=engine, progress=progress)
+
+
+def _do_trials(store: TrialStore, wanted: Mapping[str, Trial], engine: Engine, progress: Progress) -> None:
+    """Does and stores every trial that is not in the store."""
+    missing = [trial for key, trial in wanted.items() if key not in store]
+    done = len(wanted) - len(missing)
+    stage = "trials"
+    progress(stage, done, len(wanted))
+    for outcome in engine.map(perform, missing):
+        store.write(outcome)
+        done += 1
+        progress(stage, done, len(wanted))
