@@ -121,7 +121,12 @@ def report(records: Records, *, train: int, test: int, passes: float, dim: int) 
         answer=answer,
         terms=TERMS,
         claims=tuple(_claims(cases, ten)),
-        tables={"networks": _networks(cases), "kernels": _kernels(cases), "attribution": _attribution(cases)},
+        tables={
+            "networks": _networks(cases),
+            "kernels-tau": _kernels(cases, "tau"),
+            "kernels-tad": _kernels(cases, "difference"),
+            "attribution": _attribution(cases),
+        },
         figures=_figures(cases, ten),
         stand_ins=_stand_ins(records, train, test, passes, dim),
         notes=(
@@ -259,36 +264,17 @@ def _networks(cases: dict[str, Records]) -> Table:
     )
 
 
-def _kernels(cases: dict[str, Records]) -> Table:
-    columns = [_name(rows) for rows in cases.values()]
-    rows = []
-    for kernel in KERNELS:
-        (tau_resnet, tau_bert), (tad_resnet, tad_bert) = TABLE_2[kernel]
-        rows.append(
-            (
-                kernel,
-                *(_over(found, "tau")[kernel] for found in cases.values()),
-                tau_resnet,
-                tau_bert,
-                *(_over(found, "difference")[kernel] for found in cases.values()),
-                tad_resnet,
-                tad_bert,
-            )
-        )
+def _kernels(cases: dict[str, Records], number: str) -> Table:
+    """Table 2 for tau ("tau") or TAD ("difference")."""
+    name, form, place = {"tau": ("tau", ".3f", 0), "difference": ("TAD", "+z.2f", 1)}[number]
+    published = ("ResNet18, published", "BERT-base, published")
     return Table(
-        "Kernels compared (published Table 2)",
-        (
-            "kernel",
-            *(
-                Column(f"tau: {name}", ".3f")
-                for name in (*columns, "ResNet18, published", "BERT-base, published")
-            ),
-            *(
-                Column(f"TAD: {name}", "+z.2f")
-                for name in (*columns, "ResNet18, published", "BERT-base, published")
-            ),
+        f"Kernels compared by {name} (published Table 2)",
+        ("kernel", *(Column(one, form) for one in (*(_name(rows) for rows in cases.values()), *published))),
+        tuple(
+            (kernel, *(_over(rows, number)[kernel] for rows in cases.values()), *TABLE_2[kernel][place])
+            for kernel in KERNELS
         ),
-        tuple(rows),
         note="The kernels are explained under Terms.",
     )
 
