@@ -1,7 +1,7 @@
 """Audit your data: wrong labels, copies and poison are planted in pictures of clothes, and looked for.
 
-Run with `python docs/tutorials/audit_your_data.py [figure.png]`; it takes seconds and needs no download. The numbers of
-the page are those of `... figure.png full`, of all pictures that come with tangentkit, in about a minute.
+Run with `python docs/tutorials/audit_your_data.py [figure.png]`; it takes seconds and needs no download. The numbers
+of the page are those of `... figure.png full`, of all pictures that come with tangentkit, in about a minute.
 """
 
 import sys
