@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
+import hypothesis  # noqa: F401 - its first import asks what refers to its generators, and frozen objects do not count
 import pytest
 import torch
 
