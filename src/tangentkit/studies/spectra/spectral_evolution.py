@@ -52,10 +52,8 @@ class Config:
     """Of SGD with small steps."""
     large_rates: tuple[float, ...] = (40.0, 30.0)
     """Of SGD with large steps, at each size."""
-    adam_rates: tuple[float, ...] = (0.092, 0.03)
-    """Of Adam, at each size."""
-    adam_batches: tuple[int, ...] = (0, 40)
-    """Samples of a step of Adam, at each size; 0 for all."""
+    adam_rate: float = 0.092
+    """Of Adam, on all samples at once."""
     rates: tuple[float, ...] = (2.0, 10.0, 22.0, 30.0, 35.0, 40.0)
     """Learning rates of SGD at the first size, for the transition."""
     epochs: int = 2_000
@@ -66,7 +64,7 @@ class Config:
     """One teacher, one data set and one network for each."""
 
     def __post_init__(self) -> None:
-        lists = (self.widths, self.inputs, self.large_rates, self.adam_rates, self.adam_batches)
+        lists = (self.widths, self.inputs, self.large_rates)
         if any(len(one) != len(self.samples) for one in lists):
             raise InputError("sizes do not match", expected=f"{len(self.samples)} values each", got=lists)
 
@@ -77,8 +75,6 @@ PUBLISHED: dict[str, Any] = {
     "inputs": (1_000,),
     "small_rate": 0.1,
     "large_rates": (22.0,),
-    "adam_rates": (0.092,),
-    "adam_batches": (0,),
     "batch": 64,
     "test": 5_000,
 }
@@ -101,7 +97,7 @@ def trials(config: Config) -> list[Trial]:
             "GD": ("sgd", config.gd_rate, 0),
             "SGD, small steps": ("sgd", config.small_rate, config.batch),
             "SGD, large steps": ("sgd", config.large_rates[i], config.batch),
-            "Adam": ("adam", config.adam_rates[i], config.adam_batches[i]),
+            "Adam": ("adam", config.adam_rate, 0),
         }
         runs = [(name, *settings, 1) for name, settings in regimes.items()]
         if i == 0:
