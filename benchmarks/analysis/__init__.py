@@ -56,16 +56,16 @@ def section(record: dict) -> str:
         [
             "## Analysis and attribution",
             "",
-            f"Medians of {ROUNDS} rounds in turns, each in a process of its own. Times are those of the processor, since",
-            "the machine had other work; both sides of a ratio have the same number of threads.",
+            "Medians of rounds in turns, each in a process of its own. Times are those of the processor, since the",
+            "machine had other work; both sides of a ratio have the same number of threads.",
             "",
             "| work | ours | beside | ratio |",
             "|---|---|---|---|",
             *rows,
             "",
-            "Flat is the spectrum of a Gaussian matrix (Marchenko-Pastur), the hardest for an iteration. The tracker is beside",
-            "an epoch of training in batches of 64; its first measurement, which also learns what the network is, is not",
-            "counted. TRAK's scores are its formula in plain matrix products, with the inverse made before.",
+            "Flat is the spectrum of a Gaussian matrix (Marchenko-Pastur), the hardest for an iteration. The tracker",
+            "is beside an epoch of training in batches of 64; its first measurement, which also plans the work, is",
+            "not counted. TRAK's scores are its formula in plain matrix products, with the inverse made before.",
             "",
         ]
     )
@@ -87,6 +87,8 @@ def _eigenvalues(work: str, found: dict, sizes: dict) -> list[str]:
     n, rows = sizes["eigenvalues"], []
     for kind in ("falling", "flat"):
         ours, full = found[f"ours-{kind}"], found[f"eigh-{kind}"]
+        if not ours or not full:
+            continue
         ratio = _middle(full) / _middle(ours)
         goal = f" → 10x {_judged(ratio >= 10)}" if kind == "falling" else ""
         cells = [
