@@ -129,17 +129,23 @@ def _attribution(work: str, found: dict, sizes: dict) -> list[str]:  # noqa: ARG
     n, fit = f"{sizes['attribution']:,}", found["fit"]
     seconds, peak = _middle(fit, "seconds"), _middle(fit, "peak")
     within = f"60 s {_judged(seconds <= 60)}, 2 GB {_judged(peak <= 2e9)}"
-    first = _row(
-        f"fit and top 50, {n} x 1,000 x 10, 4,096 features",
-        f"{seconds:.0f} s (wall), {peak / 1e9:.2f} GB",
-        "",
-        within,
+    first = (
+        [
+            _row(
+                f"fit and top 50, {n} x 1,000 x 10, 4,096 features",
+                f"{seconds:.0f} s (wall), {peak / 1e9:.2f} GB",
+                "",
+                within,
+            )
+        ]
+        if fit
+        else []
     )
     rates = [found[name][0]["scores"] / _middle(found[name]) / 1e6 for name in ("ours", "trak")]
     cells = [f"{rate:.0f} million scores a second" for rate in rates]
     ratio = rates[0] / rates[1]
     return [
-        first,
+        *first,
         _row(
             "scores from these features",
             cells[0],
