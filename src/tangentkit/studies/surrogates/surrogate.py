@@ -15,11 +15,10 @@ from torch import Tensor, nn
 from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.core.seeds import Key
 from tangentkit.data.dataset import Data
-from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
 from tangentkit.linearized import Training, train
 from tangentkit.models import Centered, cifar2_cnn, lenet, mnist2_cnn, mnist2_mlp
-from tangentkit.sketch import SketchedTangentKernel
 from tangentkit.studies.surrogates.surrogate_report import CASES, report
+from tangentkit.studies.surrogates.table_2_kernels import table_2_kernels
 from tangentkit.studies.trials.data import cards, drawn, first_here
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
@@ -116,7 +115,7 @@ def faithfulness(
     kind, key = CASES[case], Key(seed).fold("surrogate", case)
     ours, theirs = drawn(data, samples, test, key=key, classes=kind.classes)
     model = NETWORKS[case](ours, key, passes)
-    kernels = _kernels(model, dim, seed)
+    kernels = table_2_kernels(model, dim, seed)
     found = compare_kernels(
         model, kernels, ours, theirs, machine=KernelGLM(ridge=ridge), bootstrap=2, progress=False
     )
@@ -203,26 +202,6 @@ def _trained(
     targets = ours.targets if settings.loss == "cross-entropy" else ours.targets[:, None].float()
     train(model, ours.inputs, targets, settings, key=key.fold("order"), forward=lambda net, x: link(net(x)))
     return model
-
-
-def _kernels(model: nn.Module, dim: int, seed: int) -> dict[str, Any]:
-    """The kernels of Table 2, by their names there."""
-    tangent = TangentKernel(model)
-    # The frozen copy inside a centered network is no layer of it.
-    own = [
-        name
-        for name, part in model.named_modules()
-        if not name.startswith("initial") and not [*part.children()]
-    ]
-    last = [name for name in own if isinstance(model.get_submodule(name), nn.Linear)][-1]
-    return {
-        "trNTK": tangent.normalized(),
-        "trNTK0": tangent,
-        "proj-trNTK": SketchedTangentKernel(model, dim, seed=seed).normalized(),
-        "proj-pNTK": SketchedTangentKernel(model, dim, "pseudo", seed=seed).normalized(),
-        "Em": EmbeddingKernel(model, layers=own).normalized(),
-        "CK": ConjugateKernel(model, layer=last).normalized(),
-    }
 
 
 def _numbers(found: KernelComparison, name: str) -> dict[str, float]:
