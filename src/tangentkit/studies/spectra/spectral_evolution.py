@@ -208,7 +208,7 @@ def _outputs(model: nn.Module, x: Tensor) -> Tensor:
 
 def _spectra(model: nn.Module, x: Tensor) -> dict[str, Tensor]:
     """The three matrices whose spectra are followed, in float64."""
-    weight = model.get_submodule("fc1").weight.detach().double()
+    weight = model.get_parameter("fc1.weight").detach().double()
     return {
         "W": weight.T @ weight / len(weight),
         "CK": ConjugateKernel(model)(x).double(),

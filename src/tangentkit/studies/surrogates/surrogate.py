@@ -15,18 +15,19 @@ from torch import Tensor, nn
 from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.core.seeds import Key
 from tangentkit.data.dataset import Data
+from tangentkit.linalg import as_operator
 from tangentkit.linearized import Training, train
 from tangentkit.models import Centered, cifar2_cnn, lenet, mnist2_cnn, mnist2_mlp
+from tangentkit.studies.surrogates.kernel_matrices import Matrices, kernel_matrices
 from tangentkit.studies.surrogates.surrogate_report import CASES, report
-from tangentkit.studies.surrogates.table_2_kernels import table_2_kernels
 from tangentkit.studies.trials.data import cards, drawn, first_here
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial
 from tangentkit.surrogate.attribution import Attribution
+from tangentkit.surrogate.faithfulness import Faithfulness
 from tangentkit.surrogate.invertible_map import interior, log_odds
-from tangentkit.surrogate.kernel_comparison import KernelComparison, compare_kernels
-from tangentkit.surrogate.nearest import neighbors
+from tangentkit.surrogate.nearest import Neighbors, neighbors
 
 NEAREST = 5
 """Training samples shown beside a test sample."""
@@ -110,23 +111,34 @@ def faithfulness(
     shown: bool,
 ) -> dict[str, Any]:
     """Trains a network and measures the surrogates on all its kernels."""
-    from tangentkit.machines import KernelGLM
-
     kind, key = CASES[case], Key(seed).fold("surrogate", case)
     ours, theirs = drawn(data, samples, test, key=key, classes=kind.classes)
     model = NETWORKS[case](ours, key, passes)
-    kernels = table_2_kernels(model, dim, seed)
-    found = compare_kernels(
-        model, kernels, ours, theirs, machine=KernelGLM(ridge=ridge), bootstrap=2, progress=False
-    )
-    attribution = found.surrogates["trNTK"].attribute(theirs.inputs)
+    matrices = kernel_matrices(model, ours.inputs, theirs.inputs, dim, seed)
+    surrogates = {
+        name: one.surrogate(model, ours.inputs, ours.targets, ridge) for name, one in matrices.items()
+    }
+    found = {
+        name: surrogates[name].faithfulness(theirs.inputs, theirs.targets, cross=one.test, bootstrap=2)
+        for name, one in matrices.items()
+    }
+    attribution = surrogates["trNTK"].attribute(theirs.inputs, cross=matrices["trNTK"].test)
+    near = {
+        name: neighbors(as_operator(one.test), k=NEAREST, progress=False) for name, one in matrices.items()
+    }
     return {
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
-        "accuracy": next(iter(found.faithfulness.values())).network_accuracy.value,
-        "kernels": {name: _numbers(found, name) for name in kernels},
-        "overlap": _overlaps(kernels, ours, theirs),
+        "accuracy": found["trNTK"].network_accuracy.value,
+        "kernels": {name: _numbers(one, matrices[name].seconds) for name, one in found.items()},
+        "overlap": {
+            name: float(one.overlap(near["trNTK"]).mean()) for name, one in near.items() if name != "trNTK"
+        },
         **_spread(attribution),
-        **(_examples(found, attribution, kernels["trNTK"], ours, theirs) if shown else {}),
+        **(
+            _examples(found["trNTK"], attribution, matrices["trNTK"], near["trNTK"], ours, theirs)
+            if shown
+            else {}
+        ),
         "data_cards": cards(data),
     }
 
@@ -204,24 +216,14 @@ def _trained(
     return model
 
 
-def _numbers(found: KernelComparison, name: str) -> dict[str, float]:
-    measured = found.faithfulness[name]
+def _numbers(found: Faithfulness, seconds: float) -> dict[str, float]:
     return {
-        "tau": measured.kendall_tau.value,
-        "difference": measured.accuracy_difference.value,
-        "r2": measured.r2.value,
-        "agreement": measured.agreement.value,
-        "seconds": found.costs[name].seconds,
+        "tau": found.kendall_tau.value,
+        "difference": found.accuracy_difference.value,
+        "r2": found.r2.value,
+        "agreement": found.agreement.value,
+        "seconds": seconds,
     }
-
-
-def _overlaps(kernels: dict[str, Any], ours: Data, theirs: Data) -> dict[str, float]:
-    """The share of each test sample's nearest training samples that trNTK and another kernel have in common."""
-    near = {
-        name: neighbors(kernel, theirs.inputs, ours.inputs, NEAREST, progress=False)
-        for name, kernel in kernels.items()
-    }
-    return {name: float(one.overlap(near["trNTK"]).mean()) for name, one in near.items() if name != "trNTK"}
 
 
 def _spread(attribution: Attribution) -> dict[str, float]:
@@ -236,27 +238,34 @@ def _spread(attribution: Attribution) -> dict[str, float]:
 
 
 def _examples(
-    found: KernelComparison, attribution: Attribution, kernel: Any, ours: Data, theirs: Data
+    found: Faithfulness,
+    attribution: Attribution,
+    matrices: Matrices,
+    near: Neighbors,
+    ours: Data,
+    theirs: Data,
 ) -> dict[str, Any]:
     """What the figures show."""
     network, own = (torch.as_tensor(logits).double() for logits in (attribution.network, attribution.logits))
     rows = torch.arange(len(theirs))
     p, q = (logits.softmax(1)[rows, theirs.targets].numpy() for logits in (network, own))
-    curve = found.faithfulness["trNTK"].curve
-    order = torch.argsort(ours.targets, stable=True)[:: max(1, len(ours) // SHOWN_GRAM)]
-    first = [
-        int((theirs.targets == label).nonzero()[0])
-        for label in range(min(SHOWN_CLASSES, len(theirs.classes)))
-    ]
-    near = neighbors(kernel, theirs.inputs[first], ours.inputs, NEAREST, progress=False).indices
-    pictures = [torch.cat([theirs.inputs[t][None], ours.inputs[n]]) for t, n in zip(first, near, strict=True)]
-    labels = [[int(theirs.targets[t]), *ours.targets[n].tolist()] for t, n in zip(first, near, strict=True)]
     inner = interior(p, q)
-    mapped = curve.forward_log_odds(log_odds(q[inner])) if curve else log_odds(q[inner])
+    mapped = found.curve.forward_log_odds(log_odds(q[inner])) if found.curve else log_odds(q[inner])
+    order = torch.argsort(ours.targets, stable=True)[:: max(1, len(ours) // SHOWN_GRAM)]
+    first = [int((theirs.targets == label).nonzero()[0]) for label in range(len(theirs.classes))][
+        :SHOWN_CLASSES
+    ]
+    nearest = near.indices[first]
+    pictures = [
+        torch.cat([theirs.inputs[t][None], ours.inputs[n]]) for t, n in zip(first, nearest, strict=True)
+    ]
+    labels = [
+        [int(theirs.targets[t]), *ours.targets[n].tolist()] for t, n in zip(first, nearest, strict=True)
+    ]
     return {
         "odds": np.stack([mapped, log_odds(p[inner])]).astype(np.float32),
         "right": (network.argmax(1) == theirs.targets).numpy()[inner],
-        "gram": kernel(ours.inputs[order]).numpy().astype(np.float16),
+        "gram": matrices.train[order][:, order].numpy().astype(np.float16),
         "gram_classes": {
             name: int((ours.targets[order] == label).sum()) for label, name in enumerate(ours.classes)
         },

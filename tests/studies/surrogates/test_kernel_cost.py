@@ -1,0 +1,66 @@
+"""The study of costs: its slopes and ratios on made-up times, and one real trial."""
+
+import numpy as np
+import pytest
+
+from tangentkit.core.errors import InputError
+from tangentkit.studies.surrogates.kernel_cost import KERNELS, Config, result, trials
+from tangentkit.studies.trials.records import Records
+
+SIZES = (100, 200, 400)
+
+
+def made_up(laws: dict[str, tuple[float, float]]) -> Records:
+    """Times a N^b for each kernel's (a, b), with noise."""
+    rng = np.random.default_rng(0)
+    return Records(
+        [
+            {
+                "kernel": kernel,
+                "samples": n,
+                "seed": seed,
+                "data": "cifar10",
+                "parameters": 1000,
+                "time": factor * n**power * np.exp(rng.normal(0, 0.01)),
+                "products": 10 * n,
+                "seconds": 1.0,
+            }
+            for kernel, (factor, power) in laws.items()
+            for n in SIZES
+            for seed in range(4)
+        ]
+    )
+
+
+def test_the_published_order_and_growth_hold_where_they_are_planted():
+    found = result(
+        Config(), made_up({"trNTK": (1.0, 2.0), "proj-trNTK": (0.1, 1.0), "proj-pNTK": (0.01, 1.0)})
+    )
+    assert {claim.verdict for claim in found.claims} == {"holds"}
+    slopes = found.tables["times"].rows[len(SIZES)]
+    assert [cell.value for cell in slopes[1:]] == pytest.approx([2, 1, 1], abs=0.05)
+
+
+def test_the_reverse_does_not_hold():
+    found = result(
+        Config(), made_up({"trNTK": (0.01, 1.0), "proj-trNTK": (0.1, 2.0), "proj-pNTK": (1.0, 2.0)})
+    )
+    assert {claim.verdict for claim in found.claims} == {"does not hold"}
+
+
+def test_a_size_whose_trials_failed_is_left_out():
+    rows = [row for row in made_up(dict.fromkeys(KERNELS, (1.0, 1.0))) if row["samples"] != 200]
+    found = result(Config(), Records(rows, {"samples 200": "MemoryError"}))
+    assert found.tables["times"].texts()[1][1] == "–"
+
+
+def test_real_trials_take_time():
+    for trial in trials(
+        Config(data=("fashion-mini",), samples=(20, 40), width=0.5, dim=32, repeats=1, seeds=(0,))
+    ):
+        assert trial.function(**trial.settings)["time"] > 0
+
+
+def test_one_size_has_no_slope():
+    with pytest.raises(InputError, match="bad samples"):
+        Config(samples=(100,))

@@ -1,0 +1,60 @@
+"""The poisoning study: its claims on made-up records, and one real trial of toy size."""
+
+import numpy as np
+import pytest
+
+from tangentkit.core.errors import InputError
+from tangentkit.studies.surrogates.poisoning import NUMBERS, TABLE_3, Config, result, trials
+from tangentkit.studies.trials.records import Records
+
+TINY = Config(data=("fashion-mini",), train=120, test=20, epochs=3, dim=64, seeds=(0,))
+
+
+def made_up(found: dict[str, tuple[float, ...]]) -> Records:
+    rng = np.random.default_rng(0)
+    return Records(
+        [
+            {
+                "seed": seed,
+                "data": "cifar10",
+                "accuracy": 80.0 + seed,
+                "success": 99.0,
+                "seconds": 1.0,
+                "kernels": {
+                    kernel: dict(zip(NUMBERS, np.array(numbers) + rng.normal(0, 0.01, 6), strict=True))
+                    for kernel, numbers in found.items()
+                },
+            }
+            for seed in range(4)
+        ]
+    )
+
+
+def test_the_published_table_holds_and_its_reverse_does_not():
+    found = result(TINY, made_up(TABLE_3))
+    assert {claim.verdict for claim in found.claims} == {"holds"}
+    reverse = dict(zip(TABLE_3, [TABLE_3["CK"]] * 5 + [TABLE_3["trNTK"]], strict=True))
+    found = result(TINY, made_up(reverse))
+    assert {claim.verdict for claim in found.claims} == {"does not hold"}
+
+
+def test_published_rows_stand_below_ours():
+    table = result(TINY, made_up(TABLE_3)).tables["forensics"]
+    assert [row[0] for row in table.rows][-2:] == ["this run: CK", "published: CK"]
+    assert table.rows[-1][1:] == TABLE_3["CK"]
+
+
+def test_a_real_trial_learns_the_backdoor_and_measures_every_kernel():
+    (trial,) = trials(TINY)
+    row = {**trial.settings, **trial.function(**trial.settings), "seconds": 1.0}
+    assert set(row["kernels"]) == set(TABLE_3)
+    for numbers in row["kernels"].values():
+        assert 0 <= numbers["recall"] <= 100
+        assert -1 <= numbers["poisoned_tau"] <= 1
+    assert {card["name"] for card in row["data_cards"]} == {"fashion-mini"}
+    assert {claim.verdict for claim in result(TINY, Records([row])).claims} == {"not decided"}
+
+
+def test_a_share_of_poison_is_between_0_and_1():
+    with pytest.raises(InputError, match="bad fraction"):
+        Config(fraction=1.0)
