@@ -35,7 +35,8 @@ class Column:
             >>> [column.text(cell) for cell in (0.7761, Measured(0.5, 0.01), 12, "CK", None)]
             ['0.776', '0.500 ± 0.010', '12', 'CK', '–']
         """
-        if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        number = cell.value if isinstance(cell, Measured) else cell
+        if number is None or (isinstance(number, float) and math.isnan(number)):
             return NOTHING
         if isinstance(cell, str | bool):
             return str(cell)

@@ -7,7 +7,7 @@ from tangentkit.core.errors import InputError
 from tangentkit.studies.surrogates.poisoning import NUMBERS, TABLE_3, Config, result, trials
 from tangentkit.studies.trials.records import Records
 
-TINY = Config(data=("fashion-mini",), train=120, test=20, epochs=3, dim=64, seeds=(0,))
+TINY = Config(data=("fashion-mini",), train=60, test=10, epochs=1, dim=64, seeds=(0,))
 
 
 def made_up(found: dict[str, tuple[float, ...]]) -> Records:
@@ -44,7 +44,7 @@ def test_published_rows_stand_below_ours():
     assert table.rows[-1][1:] == TABLE_3["CK"]
 
 
-def test_a_real_trial_learns_the_backdoor_and_measures_every_kernel():
+def test_a_real_trial_measures_every_kernel():
     (trial,) = trials(TINY)
     row = {**trial.settings, **trial.function(**trial.settings), "seconds": 1.0}
     assert set(row["kernels"]) == set(TABLE_3)

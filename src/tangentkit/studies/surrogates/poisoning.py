@@ -190,8 +190,8 @@ def result(config: Config, records: Records) -> Result:
                 "data",
                 "CIFAR-10, 50,000 training and 10,000 test images",
                 f"{records[0]['data']}: {config.train:,} training and {config.test:,} test images for each seed",
-                "the tangent kernel of 50,000 images took 50 hours of an A100, and some hundreds of photographs do not "
-                "teach this network anything",
+                "the tangent kernel of 50,000 images took 50 hours of an A100, and some hundreds of photographs do "
+                "not teach this network anything",
             ),
             StandIn(
                 "training",

@@ -1,0 +1,79 @@
+"""The page about many studies: every claim a row, filters that work, nothing that a browser complains about."""
+
+import pytest
+
+from browsing import chromium
+from studies.toy_study import TOY, Config
+from tangentkit.report import Claim
+from tangentkit.report.claim_index import ClaimIndex, ClaimRow
+from tangentkit.studies.index_page import index_page
+from tangentkit.studies.run_folder import claim_folder
+from tangentkit.studies.runner import execute
+
+HOSTILE = "<script>document.title = 'owned'</script>"
+
+
+def row(paper: str, verdict: str, study: str = "toy") -> ClaimRow:
+    values = {"holds": (0.8, 0.81, 0.82), "does not hold": (0.1, 0.11, 0.12), "not decided": (0.2, 0.9)}[
+        verdict
+    ]
+    return ClaimRow(
+        study=study,
+        title=HOSTILE,
+        paper=paper,
+        claim=Claim(f"{HOSTILE} {verdict}", "share", values, low=0.5, published="0.9"),
+        size="quick",
+        seconds=100.0,
+        link="toy.html",
+    )
+
+
+ROWS = (row("A 2020", "holds"), row("A 2020", "does not hold"), row('B "2021"', "not decided", "other"))
+
+
+def test_texts_are_escaped_and_counts_are_right():
+    page = ClaimIndex(title="Claims", rows=ROWS, failures={"lost": HOSTILE}).render()
+    assert HOSTILE not in page
+    assert "1 holds" in page
+    assert page.count("<tr data-paper=") == 3
+
+
+def test_a_run_has_a_row_for_each_claim_with_its_first_figure(tmp_path):
+    run = execute(TOY, Config(), claim_folder(tmp_path / "toy"), scale="quick")
+    page = index_page({"a b/report.html": run}, {})
+    assert 'href="a%20b/report.html"' in page
+    assert page.count("<tr data-paper=") == len(run.result.claims)
+    assert "data:image/svg+xml" in page
+
+
+@pytest.mark.browser
+def test_filters_show_the_rows_that_fit(tmp_path):
+    path = tmp_path / "index.html"
+    path.write_text(ClaimIndex(title="Claims", rows=ROWS).render(), encoding="utf-8")
+
+    def shown(browser) -> list[str]:
+        rows = browser.find_elements("css selector", "tbody tr")
+        return [one.get_attribute("data-verdict") for one in rows if one.is_displayed()]
+
+    def choose(browser, name: str, value: str) -> None:
+        code = "const s = document.querySelector(`select[name=${arguments[0]}]`); s.value = arguments[1];"
+        browser.execute_script(code + "s.dispatchEvent(new Event('change'));", name, value)
+
+    with chromium(tmp_path / "profile") as browser:
+        browser.get(path.as_uri())
+        assert browser.get_log("browser") == []
+        assert browser.title.startswith("Claims")
+        assert len(shown(browser)) == 3
+        choose(browser, "paper", "A 2020")
+        assert shown(browser) == ["holds", "does not hold"]
+        choose(browser, "verdict", "holds")
+        assert shown(browser) == ["holds"]
+        assert browser.find_element("id", "shown").text == "1 of 3 claims"
+        choose(browser, "paper", 'B "2021"')
+        assert shown(browser) == []
+        choose(browser, "verdict", "")
+        assert shown(browser) == ["not decided"]
+        size = {"width": 375, "height": 800, "deviceScaleFactor": 1, "mobile": True}
+        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+        browser.get(path.as_uri())
+        assert browser.execute_script("return document.documentElement.scrollWidth") <= 375
