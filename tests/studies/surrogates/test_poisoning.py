@@ -7,7 +7,7 @@ from tangentkit.core.errors import InputError
 from tangentkit.studies.surrogates.poisoning import NUMBERS, TABLE_3, Config, result, trials
 from tangentkit.studies.trials.records import Records
 
-TINY = Config(data=("fashion-mini",), train=60, test=10, epochs=1, dim=64, seeds=(0,))
+TINY = Config(data=("digits",), train=60, test=20, epochs=1, dim=32, seeds=(0,))
 
 
 def made_up(found: dict[str, tuple[float, ...]]) -> Records:
@@ -51,7 +51,7 @@ def test_a_real_trial_measures_every_kernel():
     for numbers in row["kernels"].values():
         assert 0 <= numbers["recall"] <= 100
         assert -1 <= numbers["poisoned_tau"] <= 1
-    assert {card["name"] for card in row["data_cards"]} == {"fashion-mini"}
+    assert {card["name"] for card in row["data_cards"]} == {"digits"}
     assert {claim.verdict for claim in result(TINY, Records([row])).claims} == {"not decided"}
 
 
