@@ -33,6 +33,7 @@ def surrogate_records(seeds: int = 4, gain: float = 0.05) -> Records:
                 "data": "fashion-mini",
                 "accuracy": 75 + rng.normal(0, 1),
                 "kernels": kernels,
+                "tau_class_1": {name: 0.78 + noise for name in KERNELS},
                 "overlap": {name: 0.5 for name in KERNELS if name != "trNTK"},
                 "mass": 0.05 + rng.normal(0, 0.001),
                 "largest_is_predicted": 0.97 + rng.normal(0, 0.001),

@@ -122,6 +122,14 @@ def faithfulness(
         name: surrogates[name].faithfulness(theirs.inputs, theirs.targets, cross=one.test, bootstrap=2)
         for name, one in matrices.items()
     }
+    # The authors' variant for one-logit networks: the probability of class 1 at all points.
+    of_class_1 = {
+        name: surrogates[name].faithfulness(
+            theirs.inputs, theirs.targets, cross=one.test, bootstrap=2, tau="class-1"
+        )
+        for name, one in matrices.items()
+        if kind.classes
+    }
     attribution = surrogates["trNTK"].attribute(theirs.inputs, cross=matrices["trNTK"].test)
     near = {
         name: neighbors(as_operator(one.test), k=NEAREST, progress=False) for name, one in matrices.items()
@@ -130,6 +138,7 @@ def faithfulness(
         "parameters": sum(p.numel() for p in model.parameters() if p.requires_grad),
         "accuracy": found["trNTK"].network_accuracy.value,
         "kernels": {name: _numbers(one, matrices[name].seconds) for name, one in found.items()},
+        "tau_class_1": {name: one.kendall_tau.value for name, one in of_class_1.items()},
         "overlap": {
             name: float(one.overlap(near["trNTK"]).mean()) for name, one in near.items() if name != "trNTK"
         },

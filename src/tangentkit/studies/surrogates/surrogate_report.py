@@ -132,7 +132,12 @@ def report(records: Records, *, train: int, test: int, passes: float, dim: int) 
         notes=(
             "tau ranks log-odds, in which probabilities that round to 0 or 1 keep their order. The authors' code "
             "for one-logit networks ranks the probability of class 1 at all points instead of that of the true "
-            "class, and drops seeds whose numbers overflow.",
+            "class, and drops seeds whose numbers overflow. That measure is high as soon as both tell the classes "
+            "apart.",
+            "The MLP's tau of the true class stays below the published 0.708 with 300 and 2,000 images, with a fifth "
+            "and all of the published epochs, with penalties of 1e-4, 1e-2 and 1 and with the authors' SGDClassifier "
+            "(0.13 to 0.58, two seeds each), while the tau of class 1 is 0.75 to 0.80 in every one of these: the "
+            "published numbers of two-class networks seem to be of the latter kind.",
             "The published text gives the mean squared error of the Fashion-MNIST networks without a sigmoid; we "
             "take it with one, as for MNIST, since the surrogate reads the output as a log-odds.",
         ),
@@ -167,6 +172,16 @@ def _claims(cases: dict[str, Records], ten: Records) -> list[Claim]:
                 published=f"{CASES[case].tau:.3f}",
             )
         )
+        if CASES[case].classes:
+            found.append(
+                Claim(
+                    f"{CASES[case].published}: the same as the authors' code measures it, by the probability of class 1",
+                    f"tau of class 1 at all points, trNTK, {_name(rows)}",
+                    tuple(row["tau_class_1"]["trNTK"] for row in rows),
+                    low=0.7,
+                    published=f"{CASES[case].tau:.3f}",
+                )
+            )
         found.append(
             Claim(
                 f"{CASES[case].published}: the surrogate is as accurate, within {SMALL_DIFFERENCE:g} points",
@@ -236,7 +251,14 @@ def _networks(cases: dict[str, Records]) -> Table:
     ours = []
     for case, known in CASES.items():
         rows.append(
-            (f"published: {known.published}", known.networks, known.accuracy, known.difference, known.tau)
+            (
+                f"published: {known.published}",
+                known.networks,
+                known.accuracy,
+                known.difference,
+                known.tau,
+                None,
+            )
         )
         if found := cases.get(case):
             ours.append(len(rows))
@@ -247,6 +269,7 @@ def _networks(cases: dict[str, Records]) -> Table:
                     Measured.over(found.column("accuracy")),
                     _over(found, "difference")["trNTK"],
                     _over(found, "tau")["trNTK"],
+                    Measured.over([row["tau_class_1"]["trNTK"] for row in found]) if known.classes else None,
                 )
             )
     return Table(
@@ -257,8 +280,9 @@ def _networks(cases: dict[str, Records]) -> Table:
             Column("accuracy %", ".2f"),
             Column("TAD", "+z.2f"),
             Column("tau", ".3f"),
+            Column("tau of class 1", ".3f"),
         ),
-        (*rows, *((f"published: {name}", *rest) for name, *rest in OTHERS)),
+        (*rows, *((f"published: {name}", *rest, None) for name, *rest in OTHERS)),
         note="± is the standard error of the mean over networks.",
         ours=tuple(ours),
     )
