@@ -175,7 +175,7 @@ def _claims(cases: dict[str, Records], ten: Records) -> list[Claim]:
         if CASES[case].classes:
             found.append(
                 Claim(
-                    f"{CASES[case].published}: the same as the authors' code measures it, by the probability of class 1",
+                    f"{CASES[case].published}: the same by the authors' measure, the probability of class 1",
                     f"tau of class 1 at all points, trNTK, {_name(rows)}",
                     tuple(row["tau_class_1"]["trNTK"] for row in rows),
                     low=0.7,
