@@ -41,5 +41,21 @@ STUDIES: tuple[Study, ...] = (
         },
         module="tangentkit.studies.regression.logistic_regression",
     ),
+    Study(
+        name="kernel-regression",
+        title="A network against kernel regression at infinite width and after training",
+        question=(
+            "How well does kernel regression with the cross-entropy classify with the tangent kernel at infinite "
+            "width, and with that of the trained network, beside the network itself?"
+        ),
+        source="Cappelletti, student report on neural tangent kernels (2019), Table 1 and Figure 3",
+        paper="Cappelletti 2019",
+        cost={
+            "quick": "about 3 minutes on 2 cores, 1 GB",
+            "evening": "about 30 minutes on 2 cores, 2 GB (estimated)",
+            "full": "about 2 hours on 2 cores, 2 GB (estimated)",
+        },
+        module="tangentkit.studies.regression.kernel_regression",
+    ),
 )
 """The studies of this topic."""
