@@ -22,5 +22,24 @@ STUDIES: tuple[Study, ...] = (
         },
         module="tangentkit.studies.infinite_width.width_concentration",
     ),
+    Study(
+        name="boolean-cube",
+        title="Which functions wide networks prefer: spectra on the Boolean cube",
+        question=(
+            "Which degrees do the kernels of infinitely wide networks favor, how does that depend on depth, and do "
+            "random networks follow?"
+        ),
+        source=(
+            "Im, course report on neural tangent kernels (2021), on Yang and Salman, A fine-grained spectral "
+            "perspective on neural networks (2019)"
+        ),
+        paper="Im 2021",
+        cost={
+            "quick": "about half a minute on 2 cores, 1 GB",
+            "evening": "about 5 minutes on 2 cores, 2 GB (estimated)",
+            "full": "about 20 minutes on 2 cores, 2 GB (estimated)",
+        },
+        module="tangentkit.studies.infinite_width.boolean_cube",
+    ),
 )
 """The studies of this topic."""
