@@ -78,12 +78,15 @@ def trials(config: Config) -> list[Trial]:
         "learning_rate": config.learning_rate,
         "cutoff": config.cutoff,
     }
-    kinds = (("tanh", config.width), ("relu", config.width), ("tanh", config.wide))
     return [
         trial
-        for activation, width in kinds
+        for activation, width in _kinds(config)
         for trial in sweep(fit_function, over, activation=activation, width=width, **fixed)
     ]
+
+
+def _kinds(config: Config) -> tuple[tuple[str, int], ...]:
+    return ("tanh", config.width), ("relu", config.width), ("tanh", config.wide)
 
 
 def fit_function(
@@ -150,12 +153,7 @@ def distance(prediction: Tensor, data: Data) -> float:
 def result(config: Config, records: Records) -> Result:
     """How far the four methods are from the functions, in orders of magnitude."""
     tanh, relu, wide = (
-        records.where(activation=activation, width=width)
-        for activation, width in (
-            ("tanh", config.width),
-            ("relu", config.width),
-            ("tanh", config.wide),
-        )
+        records.where(activation=activation, width=width) for activation, width in _kinds(config)
     )
     gain, gap = (
         float(np.mean(_per_seed(config, tanh, what))) for what in (_network_over_kernels, _ck_over_ckj)
@@ -176,17 +174,11 @@ def result(config: Config, records: Records) -> Result:
             **{f"evolution-relu-{name}": _evolution(config, relu, name, "ReLU") for name in config.functions},
         },
         stand_ins=(
-            *(
-                (
-                    StandIn(
-                        "size",
-                        "width 128, 2,400 epochs, 100 runs",
-                        f"width {config.width}, {config.epochs:,} epochs, {len(config.seeds)} runs",
-                        "minutes instead of hours",
-                    ),
-                )
-                if (config.width, config.epochs, len(config.seeds)) != (128, 2400, 100)
-                else ()
+            StandIn(
+                "size",
+                "width 128, 2,400 epochs, 100 runs",
+                f"width {config.width}, {config.epochs:,} epochs, {len(config.seeds)} runs",
+                "time of this scale",
             ),
             StandIn("initialization", "not stated", "PyTorch's default", "the natural choice there"),
             StandIn(

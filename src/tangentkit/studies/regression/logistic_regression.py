@@ -83,12 +83,15 @@ def trials(config: Config) -> list[Trial]:
         "ridges": (config.ridge, config.other_ridge),
         "newton_steps": config.newton_steps,
     }
-    kinds = (("tanh", config.width), ("tanh", config.narrow), ("relu", config.width))
     return [
         trial
-        for activation, width in kinds
+        for activation, width in _kinds(config)
         for trial in sweep(classify, over, activation=activation, width=width, **fixed)
     ]
+
+
+def _kinds(config: Config) -> tuple[tuple[str, int], ...]:
+    return ("tanh", config.width), ("tanh", config.narrow), ("relu", config.width)
 
 
 def classify(
@@ -164,15 +167,9 @@ def _last_layer(model: nn.Module) -> str:
 def result(config: Config, records: Records) -> Result:
     """Losses and accuracies of network and kernels."""
     tanh, narrow, relu = (
-        records.where(activation=activation, width=width)
-        for activation, width in (
-            ("tanh", config.width),
-            ("tanh", config.narrow),
-            ("relu", config.width),
-        )
+        records.where(activation=activation, width=width) for activation, width in _kinds(config)
     )
-    ratio = float(np.mean(_per_seed(config, tanh, _gain)))
-    better = float(np.mean(_per_seed(config, tanh, _accuracy_gain)))
+    ratio, better = (float(np.mean(_per_seed(config, tanh, what))) for what in (_gain, _accuracy_gain))
     unfinished = [
         not row["trained"][name][i]["converged"] for row in records for name in ("NTK", "CK") for i in (0, 1)
     ]
@@ -186,25 +183,18 @@ def result(config: Config, records: Records) -> Result:
         claims=_claims(config, tanh, narrow, relu),
         tables={"scores": _table(config, groups)},
         figures={
-            "evolution-F1": _evolution(config, tanh, config.boundaries[0], "tanh"),
+            **{f"evolution-{name}": _evolution(config, tanh, name, "tanh") for name in config.boundaries},
             "losses": _boxes(config, groups),
-            **{f"evolution-{name}": _evolution(config, tanh, name, "tanh") for name in config.boundaries[1:]},
             **{
                 f"evolution-relu-{name}": _evolution(config, relu, name, "ReLU") for name in config.boundaries
             },
         },
         stand_ins=(
-            *(
-                [
-                    StandIn(
-                        "size",
-                        "at most 4,000 epochs, 100 runs",
-                        f"at most {config.epochs:,} epochs, {len(config.seeds)} runs",
-                        "minutes instead of hours",
-                    )
-                ]
-                if (config.epochs, len(config.seeds)) != (4000, 100)
-                else []
+            StandIn(
+                "size",
+                "at most 4,000 epochs, 100 runs",
+                f"at most {config.epochs:,} epochs, {len(config.seeds)} runs",
+                "time of this scale",
             ),
             StandIn("initialization", "not stated", "PyTorch's default", "the natural choice there"),
             StandIn(
@@ -268,7 +258,7 @@ def _claims(config: Config, tanh: Records, narrow: Records, relu: Records) -> tu
     smooth, kinked = (_by_seed(config, group, _gain) for group in (tanh, relu))
 
     def claim(
-        statement: str, quantity: str, published: str, values: Sequence[float], low: float, high=np.inf
+        statement: str, quantity: str, published: str, values: Sequence[float], low=0.0, high=np.inf
     ) -> Claim:
         words = f"{quantity}, mean over the boundaries"
         return Claim(statement, words, tuple(values), low=low, high=high, published=published)
@@ -281,20 +271,16 @@ def _claims(config: Config, tanh: Records, narrow: Records, relu: Records) -> tu
 
     return (
         claim(
-            *(
-                "Both kernels have less test cross-entropy than the network",
-                gain,
-                "NN clearly worse (Figure 8)",
-            ),
+            "Both kernels have less test cross-entropy than the network",
+            gain,
+            "NN clearly worse (Figure 8)",
             _per_seed(config, tanh, _gain),
-            0,
         ),
         claim(
             "Both kernels classify more test points right than the network",
             "accuracy of the worse kernel minus that of NN",
             "NN clearly worse (Figure 8)",
             _per_seed(config, tanh, _accuracy_gain),
-            0,
         ),
         claim(
             "NTK is slightly better than CK",
@@ -309,7 +295,6 @@ def _claims(config: Config, tanh: Records, narrow: Records, relu: Records) -> tu
             gain,
             "same as for the larger width (Figure 9)",
             _per_seed(config, narrow, _gain),
-            0,
         ),
         claim(
             "With ReLU the gap between network and kernels vanishes",
@@ -324,21 +309,18 @@ def _claims(config: Config, tanh: Records, narrow: Records, relu: Records) -> tu
             f"{gain}, with tanh minus with ReLU",
             "the gap vanishes (Figure 10)",
             [smooth[seed] - kinked[seed] for seed in smooth if seed in kinked],
-            0,
         ),
         claim(
             f"Kernels of a network after {early} epochs beat the trained network",
             f"log10 of the test cross-entropy of the trained NN over the larger of NTK and CK after {early} epochs",
             "kernels of a barely trained network already beat the final one (Figure 11)",
             _per_seed(config, tanh, trained_over_early),
-            0,
         ),
         claim(
             "The gap between NTK and CK shrinks with training",
             "|log10 of the test cross-entropy of CK over NTK| before training minus at the last moment",
             "shrinks (Figure 11)",
             _per_seed(config, tanh, shrinking),
-            0,
         ),
     )
 
