@@ -31,12 +31,12 @@ def planted(
     rows: list[dict] = [
         {
             "shares": {
-                f"{kind}, {depth} layers, {name}": [constant, 1 - constant, *[0.0] * 6]
+                f"{kind}, depth {depth}, {name}": [constant, 1 - constant, *[0.0] * 6]
                 for kind in cube_trials.NETWORKS
                 for depth in (1, 2)
                 for name in ("CK", "NTK")
             },
-            "eigenvalues": {"erf(4, 0), 32 layers, CK": [0, 1, 0, 1, 0, 1, 0, deep]},
+            "eigenvalues": {"erf(4, 0), depth 32, CK": [0, 1, 0, 1, 0, 1, 0, deep]},
             "in_order": order,
         }
     ]
@@ -135,10 +135,10 @@ def test_missing_trials_leave_the_others():
 @pytest.mark.parametrize(
     ("kernel", "shares"),
     [
-        ("ReLU(2, 2), 2 layers, CK", [0.8388, 0.1300, 0.0245, 0.0046, 0.0015, 0.0005]),
-        ("ReLU(2, 2), 2 layers, NTK", [0.6269, 0.2327, 0.0747, 0.0332, 0.0200, 0.0094]),
-        ("erf(1, 0), 2 layers, CK", [0, 0.9181, 0, 0.0762, 0, 0.0057]),
-        ("erf(4, 0), 2 layers, CK", [0, 0.7654, 0, 0.1919, 0, 0.0415]),
+        ("ReLU(2, 2), depth 2, CK", [0.8388, 0.1300, 0.0245, 0.0046, 0.0015, 0.0005]),
+        ("ReLU(2, 2), depth 2, NTK", [0.6269, 0.2327, 0.0747, 0.0332, 0.0200, 0.0094]),
+        ("erf(1, 0), depth 2, CK", [0, 0.9181, 0, 0.0762, 0, 0.0057]),
+        ("erf(4, 0), depth 2, CK", [0, 0.7654, 0, 0.1919, 0, 0.0415]),
     ],
 )
 def test_shares_are_the_known_ones(small, kernel, shares):
@@ -165,7 +165,7 @@ def test_eigenvalues_are_those_of_the_whole_gram_matrix(small):
         return torch.linalg.eigvalsh(K / 128)
 
     for kind, (activation, w, b) in cube_trials.NETWORKS.items():
-        mu = small["eigenvalues"][f"{kind}, 2 layers, CK"]
+        mu = small["eigenvalues"][f"{kind}, depth 2, CK"]
         repeated = np.sort(np.repeat(mu, [1, 7, 21, 35, 35, 21, 7, 1]))
         np.testing.assert_allclose(expected(activation, w, b), repeated, atol=1e-8 * max(mu))
 
@@ -207,7 +207,7 @@ def test_random_networks_are_those_of_the_formula():
 
 def test_random_networks_follow_the_kernel(small):
     record = cube_trials.random_networks(kind="ReLU(2, 2)", networks=800, seed=0)
-    exact = small["shares"]["ReLU(2, 2), 2 layers, CK"]
+    exact = small["shares"]["ReLU(2, 2), depth 2, CK"]
     np.testing.assert_allclose(record["network_shares"], exact, atol=0.04)
     assert record["frequencies"][:2].sum() == pytest.approx(record["constant"], abs=1e-6)
     assert 0.3 < record["constant"] < 0.42

@@ -137,7 +137,7 @@ def _tau(values: Sequence[float]) -> float:
 
 def _simplicity(config: Config, exact: Records, networks: Records) -> tuple[Claim, ...]:
     row = exact[0] if exact else {}
-    deep = row["eigenvalues"]["erf(4, 0), 32 layers, CK"] if row else None
+    deep = row["eigenvalues"]["erf(4, 0), depth 32, CK"] if row else None
     relu, odd = (
         networks.where(kind="ReLU(2, 2)"),
         [r for kind in ("erf(1, 0)", "erf(2, 0)", "erf(4, 0)") for r in networks.where(kind=kind)],
@@ -153,7 +153,7 @@ def _simplicity(config: Config, exact: Records, networks: Records) -> tuple[Clai
         Claim(
             "The same at infinite width",
             "share of degree 0 in the CK (exact)",
-            _once(config, row["shares"]["ReLU(2, 2), 2 layers, CK"][0] if row else None),
+            _once(config, row["shares"]["ReLU(2, 2), depth 2, CK"][0] if row else None),
             low=0.8,
             published="more than 80 %",
         ),
@@ -181,7 +181,7 @@ def _simplicity(config: Config, exact: Records, networks: Records) -> tuple[Clai
         ),
         Claim(
             "Deep erf networks are white noise on odd functions",
-            "eigenvalue of degree 7 over degree 1, erf(4, 0), 32 layers, CK (exact)",
+            "eigenvalue of degree 7 over degree 1, erf(4, 0), depth 32, CK (exact)",
             _once(config, deep[7] / deep[1] if deep else None),
             low=0.9,
             high=1.1,

@@ -14,18 +14,18 @@ def shares_table(records: Records) -> Table:
     exact, networks, process = map(records.having, ("shares", "network_shares", "process_shares"))
     rows: list[tuple[Any, ...]] = []
     for row in exact:
-        rows += [(name, *shares[:6]) for name, shares in row["shares"].items() if "32" not in name]
+        rows += [(name, *shares[:6]) for name, shares in row["shares"].items() if "depth 32" not in name]
     for kind, group in networks.by("kind").items():
         rows.append(
             (
-                f"{kind}, 2 layers, networks of width 40",
+                f"{kind}, depth 2, networks of width 40",
                 *(Measured.over([r["network_shares"][k] for r in group]) for k in range(6)),
             )
         )
     if process:
         rows.append(
             (
-                "ReLU(2, 2), 2 layers, draws",
+                "ReLU(2, 2), depth 2, draws",
                 *(Measured.over([r["process_shares"][k] for r in process]) for k in range(6)),
             )
         )
@@ -79,7 +79,7 @@ def space_table(records: Records) -> Table:
                 )
             )
     return Table(
-        "Eigenvalues over those of the sphere, NTK of ReLU(2, 1), 2 layers",
+        "Eigenvalues over those of the sphere, NTK of ReLU(2, 1), depth 2",
         ("points", *(Column(f"degree {k}", ".4f") for k in range(4))),
         tuple(rows),
         ours=tuple(range(len(rows))),
@@ -111,10 +111,10 @@ def figures(records: Records, *, d: int, top: int) -> dict[str, Lines]:
             legend="beside",
         ),
         "shares": Lines(
-            title="Share of the variance by degree, d = 7, CK of 2 layers",
+            title="Share of the variance by degree, d = 7, CK of depth 2",
             caption="Exact, at infinite width. ReLU prefers constants; erf without biases has odd degrees only.",
             series={
-                kind: Series(range(SMALL + 1), row["shares"][f"{kind}, 2 layers, CK"])
+                kind: Series(range(SMALL + 1), row["shares"][f"{kind}, depth 2, CK"])
                 for row in exact
                 for kind in NETWORKS
             },

@@ -39,7 +39,7 @@ SHOWN = 50
 def small_cube() -> dict[str, Any]:
     """Shares of the variance by degree on {-1, 1}^7, and whether eigenvalues fall along even and odd degrees."""
     kernels = {
-        f"{kind}, {depth} layers, {name}": (kind, depth, which)
+        f"{kind}, depth {depth}, {name}": (kind, depth, which)
         for kind in NETWORKS
         for depth in (1, 2, 32)
         for name, which in (("CK", "nngp"), ("NTK", "ntk"))

@@ -74,15 +74,8 @@ SCALES = {
 def trials(config: Config) -> list[Trial]:
     """Tanh networks of two widths, and ReLU networks."""
     over = {"boundary": config.boundaries, "seed": config.seeds}
-    fixed = {
-        "depth": config.depth,
-        "epochs": config.epochs,
-        "accuracy": config.accuracy,
-        "moments": config.moments,
-        "learning_rate": config.learning_rate,
-        "ridges": (config.ridge, config.other_ridge),
-        "newton_steps": config.newton_steps,
-    }
+    same = ("depth", "epochs", "accuracy", "moments", "learning_rate", "newton_steps")
+    fixed = {name: getattr(config, name) for name in same} | {"ridges": (config.ridge, config.other_ridge)}
     return [
         trial
         for activation, width in _kinds(config)
@@ -181,7 +174,10 @@ def result(config: Config, records: Records) -> Result:
             "points more accuracy."
         ),
         claims=_claims(config, tanh, narrow, relu),
-        tables={"scores": _table(config, groups)},
+        tables={
+            "losses": _table(config, groups, "loss", "Test cross-entropy of trained networks (sum)", ".1f"),
+            "accuracies": _table(config, groups, "accuracy", "Test accuracy of trained networks", ".3f"),
+        },
         figures={
             **{f"evolution-{name}": _evolution(config, tanh, name, "tanh") for name in config.boundaries},
             "losses": _boxes(config, groups),
@@ -211,10 +207,18 @@ def result(config: Config, records: Records) -> Result:
             "cross-entropy": "summed over the 506 test points, in nats",
         },
         notes=(
-            f"The claims are judged with ridge {config.ridge:g}; the table has {config.other_ridge:g} beside it.",
-            f"{sum(unfinished)} of {len(unfinished)} kernel fits of trained networks ended at the limit of Newton "
-            "steps; they are kept as they are.",
             "The publication prints no numbers: its claims are read off its figures.",
+            f"The claims are judged with ridge {config.ridge:g}; the tables have {config.other_ridge:g} beside it. "
+            f"Of {len(unfinished)} kernel fits of trained networks {sum(unfinished)} ended at the limit of steps.",
+            "Tried, in log10 of test cross-entropies with standard errors (seeds 0 to 4, at most 2,000 epochs). With "
+            "ridge 1e-3, NTK is slightly better than CK with tanh, as published: CK over NTK 0.076 ± 0.005; NN over "
+            "the worse kernel is 0.86 ± 0.02 with tanh and 1.02 ± 0.03 with ReLU.",
+            "Without any ridge, fits of separable data go on for ever, and what comes out depends on the number of "
+            "Newton steps. After 5, 10, 20 and 100 steps NN over the worse kernel is 0.95, 0.73, 0.34 and 0.26 with "
+            "tanh, and -0.29, -0.54, -0.82 and -0.88 (± 0.2) with ReLU: there the lead of the kernels does vanish. "
+            "The published statement on ReLU is one about fits that are not regularized.",
+            "The gap between NTK and CK is small with tanh at any time (below 0.2) and grows; with ReLU it shrinks, "
+            "by 0.17 ± 0.05 with ridge 1e-8 and 0.11 ± 0.02 with 1e-3.",
         ),
     )
 
@@ -325,39 +329,24 @@ def _claims(config: Config, tanh: Records, narrow: Records, relu: Records) -> tu
     )
 
 
-def _table(config: Config, groups: Mapping[str, Records]) -> Table:
-    columns = (
-        ("NN", 0, ""),
-        *(
-            (name, i, f" ({ridge:g})")
-            for i, ridge in enumerate((config.ridge, config.other_ridge))
-            for name in METHODS[1:]
-        ),
-    )
+def _table(config: Config, groups: Mapping[str, Records], value: str, title: str, form: str) -> Table:
+    """A row for each kind of network and boundary, a column for NN and for each kernel and ridge."""
+    ridges = enumerate((config.ridge, config.other_ridge))
+    columns = [("NN", 0, "NN"), *((name, i, f"{name}, {r:g}") for i, r in ridges for name in METHODS[1:])]
     rows = tuple(
         (
-            kind,
-            boundary,
-            *(
-                Measured.over([row["trained"][name][i][value] for row in chosen])
-                for value in ("loss", "accuracy")
-                for name, i, _ in columns
-            ),
+            f"{kind}, {boundary}",
+            *(Measured.over([row["trained"][name][i][value] for row in chosen]) for name, i, _ in columns),
         )
         for kind, records in groups.items()
         for boundary in config.boundaries
         if (chosen := records.where(boundary=boundary))
     )
     return Table(
-        "Trained networks: test cross-entropy (sum) and accuracy",
-        (
-            "network",
-            "boundary",
-            *(Column(f"{name}{ridge}", ".1f") for name, _, ridge in columns),
-            *(Column(f"{name}{ridge} accuracy", ".3f") for name, _, ridge in columns),
-        ),
+        title,
+        ("network and boundary", *(Column(heading, form) for *_, heading in columns)),
         rows,
-        note="Mean and standard error over seeds; the ridge in brackets. The publication has figures, no numbers.",
+        note="Mean and standard error over seeds; kernels with two ridges. The publication has no numbers.",
         ours=tuple(range(len(rows))),
     )
 
