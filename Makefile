@@ -7,12 +7,16 @@ PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c co
 # environment says: to compile all tests, with their rewritten asserts, takes longer than to collect them.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 
-.PHONY: demo test setup test-slow lint docs bench clean
+.PHONY: demo test setup suite test-slow lint style types docs bench clean
 
 demo: $(VENV)/.base
 	$(BIN)/tangentkit explain --out runs/why.html
 
-test: lint
+# The type checker takes one core for most of a minute: beside the tests, it fills what they leave idle.
+test: style
+	@$(MAKE) --no-print-directory --jobs=2 types suite
+
+suite: $(VENV)/.test
 	$(PYTEST) -n auto --dist worksteal -m "not slow"
 
 setup: $(VENV)/.test
@@ -20,11 +24,15 @@ setup: $(VENV)/.test
 test-slow: $(VENV)/.test
 	$(PYTEST) -m slow
 
-lint: $(VENV)/.test
+lint: style types
+
+style: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+types: $(VENV)/.test
+	$(BIN)/pyright
 
 docs: $(VENV)/.docs
 	$(BIN)/sphinx-build -W -q -b html docs docs/_build/html

@@ -18,7 +18,7 @@ from rich.console import Console
 from benchmarks.measure import gemm_rate
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
-SUITES = ("tangent", "infinite", "sketch", "linearized", "machines", "classifiers", "store")
+SUITES = ("tangent", "infinite", "sketch", "linearized", "machines", "classifiers", "store", "analysis")
 HEAD = """# Benchmarks
 
 Made by `make bench`; every contender runs in a process of its own. Times are the best of the repeats, memory is the

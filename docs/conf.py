@@ -37,7 +37,9 @@ autodoc_member_order = "bysource"
 autosummary_generate = False
 # A name in single backticks of a docstring is a link where the name has an entry, and code elsewhere.
 default_role = "py:obj"
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "studies/pages", "studies/records"]
+# The claims and the reports of studies, as they were written: pages of their own.
+html_extra_path = ["studies/pages"]
 # jaxtyping's shapes are not classes that could be linked to.
 suppress_warnings = ["ref.python"]
 

@@ -30,7 +30,7 @@ def pretrained():
 
 def trained_here():
     """A LeNet that is trained on the spot."""
-    train, test = (tk.data.load("fashion-mini", s, limit=n) for s, n in (("train", 600), ("test", 200)))
+    train, test = (tk.data.load("fashion-mini", s, limit=n) for s, n in (("train", 400), ("test", 100)))
     model, order = tk.models.lenet(seed=0).train(), torch.Generator().manual_seed(0)
     adam = torch.optim.Adam(model.parameters(), lr=2e-3)
     for _ in range(15):

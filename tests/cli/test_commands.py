@@ -36,7 +36,7 @@ def test_show_explains_every_field(tangentkit):
 
 
 def test_run_writes_a_folder_and_prints_the_report(tangentkit):
-    done = tangentkit("run", "toy", "--flips", "30", "--seeds", "0-3")
+    done = tangentkit("run", "toy", "--engine", "serial", "--flips", "30", "--seeds", "0-3")
     assert done.code == 0
     report = Path(done.out.splitlines()[-1].removeprefix("report: "))
     assert report.is_file()
@@ -47,20 +47,20 @@ def test_run_writes_a_folder_and_prints_the_report(tangentkit):
 
 
 def test_json_is_one_object_on_standard_output(tangentkit):
-    done = tangentkit("run", "toy", "--json", "--out", "there")
+    done = tangentkit("run", "toy", "--engine", "serial", "--json", "--out", "there")
     content = json.loads(done.out)
     assert content["folder"] == "there"
     assert Path(content["report"]).is_file()
     assert content["claims"][0]["verdict"]
-    assert content["numbers"]["shares"]
-    assert "flipping" in done.err
+    assert [trial["seed"] for trial in content["trials"]] == [0, 1, 2]
+    assert "trials: done in" in done.err
     again = json.loads(tangentkit("report", "there", "--json").out)
     assert again == content
 
 
 def test_scale_chooses_the_config(tangentkit):
-    done = json.loads(tangentkit("run", "toy", "--scale", "full", "--json").out)
-    assert done["numbers"]["flips"]["shape"] == [3, 1000]
+    done = json.loads(tangentkit("run", "toy", "--engine", "serial", "--scale", "full", "--json").out)
+    assert {trial["flips"] for trial in done["trials"]} == {1000}
 
 
 @pytest.mark.parametrize(
@@ -88,27 +88,63 @@ def test_bad_input_is_one_line_and_code_2_and_writes_nothing(tangentkit, argumen
 def test_a_folder_that_holds_something_is_left_alone(tangentkit):
     Path("taken").mkdir()
     Path("taken/file").write_text("x")
-    done = tangentkit("run", "toy", "--out", "taken")
+    done = tangentkit("run", "toy", "--engine", "serial", "--out", "taken")
     assert done.code == 2
     assert "not free" in done.err
     assert [path.name for path in Path("taken").iterdir()] == ["file"]
 
 
-def test_a_failed_run_is_code_1_and_its_folder_says_why(tangentkit):
-    done = tangentkit("run", "toy", "--trouble", "error", "--out", "there")
-    assert done.code == 1
-    assert done.err.splitlines()[-1] == "error: the coin is lost. Try: look under the table"
-    assert json.loads(Path("there/status.json").read_text())["state"] == "failed"
+def test_a_failed_trial_is_named_and_resuming_does_it_again(tangentkit):
+    done = tangentkit("run", "toy", "--engine", "serial", "--trouble", "error", "--out", "there")
+    assert done.code == 0
+    assert "a trial failed" in done.out
+    assert "the coin is lost" in done.out
+    done = tangentkit("run", "--resume", "there", "--engine", "serial", "--trouble", "none")
+    assert done.code == 0
+    assert "a trial failed" not in done.out
+    assert json.loads(Path("there/config.json").read_text())["fields"]["trouble"] == "none"
 
 
-def test_a_bug_shows_itself(tangentkit, monkeypatch):
+def test_a_run_without_any_result_is_code_2_and_its_folder_says_why(tangentkit):
+    done = tangentkit(
+        "run", "toy", "--engine", "serial", "--trouble", "bug", "--seeds", "1", "--out", "there"
+    )
+    assert done.code == 2
+    assert "every trial of toy failed" in done.err.splitlines()[-1]
+    assert "ZeroDivisionError" in json.loads(Path("there/status.json").read_text())["error"]
+
+
+def test_a_bug_of_the_report_shows_itself(tangentkit, monkeypatch):
+    monkeypatch.setattr("studies.toy_study.result", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        tangentkit("run", "toy", "--trouble", "bug", "--out", "there")
+        tangentkit("run", "toy", "--engine", "serial", "--out", "there")
     assert "ZeroDivisionError" in json.loads(Path("there/status.json").read_text())["traceback"]
 
 
+def test_only_the_study_of_a_folder_goes_on_there(tangentkit):
+    tangentkit("run", "toy", "--engine", "serial", "--out", "there")
+    done = tangentkit("run", "surrogate", "--resume", "there")
+    assert done.code == 2
+    assert "holds a run of another study" in done.err
+    assert tangentkit("run", "--resume", "nowhere").code != 0
+
+
+def test_run_all_writes_the_index_and_takes_no_fields(tangentkit, monkeypatch):
+    from tangentkit.studies import run_all
+    from tangentkit.studies.registry import STUDIES
+
+    monkeypatch.setattr(run_all, "STUDIES", {"toy": STUDIES["toy"]})
+    done = tangentkit("run", "all", "--engine", "serial", "--out", "there")
+    assert done.code == 0
+    assert done.out.strip() == "index: there/index.html"
+    assert "Heads come up" in Path("there/index.html").read_text()
+    again = tangentkit("run", "all", "--engine", "serial", "--resume", "there", "--json")
+    assert json.loads(again.out) == {"folder": "there", "index": "there/index.html", "failures": {}}
+    assert tangentkit("run", "all", "--flips", "3").code == 2
+
+
 def test_an_interrupt_is_code_130(tangentkit):
-    done = tangentkit("run", "toy", "--trouble", "interrupt", "--out", "there")
+    done = tangentkit("run", "toy", "--engine", "serial", "--trouble", "interrupt", "--out", "there")
     assert done.code == 130
     assert done.err.splitlines()[-1] == "interrupted"
     assert json.loads(Path("there/status.json").read_text())["state"] == "interrupted"
@@ -125,18 +161,18 @@ def test_data_list_and_get(tangentkit):
 
 
 def test_report_says_what_was_damaged(tangentkit):
-    tangentkit("run", "toy", "--out", "there")
+    tangentkit("run", "toy", "--engine", "serial", "--out", "there")
     assert "damaged" not in tangentkit("report", "there").err
     page = Path("there/report.html")
     page.write_text(page.read_text().replace("Coin", "Coil"))
     done = tangentkit("report", "there")
     assert done.code == 0
     assert "missing or damaged, written again: report.html" in done.err
-    numbers = Path("there/numbers.json")
-    numbers.write_text(numbers.read_text().replace("0.", "1.", 1))
+    trial = min(Path("there/trials").glob("*.json"))
+    trial.write_text(trial.read_text().replace("0.", "1.", 1))
     done = tangentkit("report", "there")
     assert done.code == 1
-    assert done.err.startswith("error: there/numbers.json is damaged")
+    assert done.err.startswith(f"error: {trial} is damaged")
 
 
 def test_what_a_terminal_would_obey_is_shown(tangentkit):
@@ -150,7 +186,7 @@ def test_what_a_terminal_would_obey_is_shown(tangentkit):
 def test_places_that_cannot_be_are_bad_input(tangentkit, place):
     for words in (
         ("report", place),
-        ("run", "toy", "--out", place),
+        ("run", "toy", "--engine", "serial", "--out", place),
         ("data", "get", "mnist", "--path", place),
     ):
         done = tangentkit(*words)
@@ -161,7 +197,7 @@ def test_places_that_cannot_be_are_bad_input(tangentkit, place):
 @pytest.mark.parametrize("place", ["file/below", "n" * 300])
 def test_a_folder_that_cannot_be_made_is_bad_input(tangentkit, place):
     Path("file").write_text("x")
-    done = tangentkit("run", "toy", "--out", place)
+    done = tangentkit("run", "toy", "--engine", "serial", "--out", place)
     assert done.code == 2
     assert done.err.splitlines()[-1].startswith(f"error: cannot make the folder {place}: got ")
     assert [path.name for path in Path().iterdir()] == ["file"]
@@ -169,13 +205,13 @@ def test_a_folder_that_cannot_be_made_is_bad_input(tangentkit, place):
 
 def test_a_default_folder_that_cannot_be_made_is_bad_input(tangentkit):
     Path("runs").write_text("x")
-    done = tangentkit("run", "toy")
+    done = tangentkit("run", "toy", "--engine", "serial")
     assert done.code == 2
     assert "error: cannot make the folder runs/toy-quick-" in done.err
     assert "--out" in done.err
 
 
 def test_a_claim_that_is_not_decided_comes_with_the_command_that_would_decide_it(tangentkit):
-    done = tangentkit("run", "toy", "--seeds", "2")
+    done = tangentkit("run", "toy", "--engine", "serial", "--seeds", "2")
     assert "not decided: Heads come up" in done.out
     assert "    tangentkit run toy --scale quick --seeds 2,0,1,3,4" in done.out.splitlines()

@@ -39,7 +39,7 @@ def test_ctrl_c_leaves_a_folder_that_says_it_was_interrupted(tmp_path):
     folder = tmp_path / "run"
     # A shell may have told its background jobs to ignore the signal, which children inherit.
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    fields = {"classes": "0,1", "train": "20", "test": "4", "width": "0.2", "epochs": "1000000"}
+    fields = {"cases": "lenet", "train": "20", "test": "20", "passes": "100000", "engine": "processes://1"}
     words = [word for name, value in fields.items() for word in (f"--{name}", value)]
     process = subprocess.Popen(
         [sys.executable, "-c", heed + CALL, "run", "surrogate", "--out", str(folder), *words],

@@ -1,50 +1,50 @@
-"""A result of the surrogate study with made-up numbers of the usual size: what its page looks like takes no run."""
+"""Records of the surrogate study with made-up numbers of the usual size: what its page looks like takes no run."""
 
 import numpy as np
 
 from tangentkit.report import Page
-from tangentkit.studies.study import DataCard
-from tangentkit.studies.surrogate_result import KERNELS, Examples, Result, Scores
-from tangentkit.surrogate.invertible_map import fit_invertible_map, log_odds
+from tangentkit.studies.surrogates.surrogate_report import CASES, KERNELS, report
+from tangentkit.studies.trials.records import Records
+from tangentkit.studies.trials.study import Result
 
 CLASSES = tuple(f"class {i}" for i in range(10))
 
 
-def surrogate_result(rows: int = 5, seeds: int = 4) -> Result:
+def surrogate_records(seeds: int = 4, gain: float = 0.05) -> Records:
+    """Rows in which trNTK is better than every other kernel by a gain."""
     rng = np.random.default_rng(0)
-    p = rng.uniform(0.05, 0.95, 40)
-    q = np.clip(p + rng.normal(0, 0.05, 40), 0.01, 0.99)
-    scores = {
-        name: Scores(
-            tuple(0.75 + rng.normal(0, 0.01, seeds)),
-            tuple(rng.normal(-1.5, 1.5, seeds)),
-            tuple(0.7 + rng.normal(0, 0.02, seeds)),
-            tuple(86 + rng.normal(0, 1, seeds)),
-        )
-        for name in KERNELS
-    }
-    return Result(
-        seeds=tuple(range(seeds)),
-        data=(DataCard("fashion-mini", "train", 2000, "somewhere", "MIT", "0" * 64),),
-        model="LeNet×1",
-        parameters=61706,
-        train=500,
-        test=300,
-        classes=len(CLASSES),
-        accuracy=tuple(75 + rng.normal(0, 1, seeds)),
-        removed=(0,) * seeds,
-        scores=scores,
-        examples=Examples(
-            network=p,
-            surrogate=q,
-            correct=p > 0.3,
-            curve=fit_invertible_map(log_odds(q), p),
-            gram=np.eye(20),
-            gram_classes=dict.fromkeys(CLASSES, 2),
-            images=rng.random((rows, 6, 8, 8)),
-            labels=(CLASSES[:6],) * rows,
-        ),
-    )
+    rows = []
+    for case in CASES:
+        for seed in range(seeds):
+            noise = rng.normal(0, 0.003)
+            kernels = {
+                name: {
+                    "tau": 0.75 + noise + rng.normal(0, 0.001) + (gain if name == "trNTK" else 0),
+                    "difference": rng.normal(0, 0.3),
+                    "r2": 0.7 + rng.normal(0, 0.02),
+                    "agreement": 86 + rng.normal(0, 1),
+                    "seconds": 1.0,
+                }
+                for name in KERNELS
+            }
+            row = {
+                "case": case,
+                "seed": seed,
+                "data": "fashion-mini",
+                "accuracy": 75 + rng.normal(0, 1),
+                "kernels": kernels,
+                "overlap": {name: 0.5 for name in KERNELS if name != "trNTK"},
+                "mass": 0.05 + rng.normal(0, 0.001),
+                "largest_is_predicted": 0.97 + rng.normal(0, 0.001),
+                "mean_in_box": 0.99,
+                "seconds": 10.0,
+            }
+            rows.append(row | (_shown(rng) if seed == 0 else {}))
+    return Records(rows)
+
+
+def surrogate_result(seeds: int = 4, gain: float = 0.05) -> Result:
+    return report(surrogate_records(seeds, gain), train=500, test=300, passes=0.2, dim=2048)
 
 
 def surrogate_page(result: Result) -> Page:
@@ -52,10 +52,22 @@ def surrogate_page(result: Result) -> Page:
         title="A page",
         source="A source",
         question="A kernel generalized linear model (kGLM)?",
-        answer=result.answer(),
-        terms=result.terms(),
-        claims=result.claims(),
-        tables=result.tables(),
-        stand_ins=result.stand_ins(),
+        answer=result.answer,
+        terms=result.terms,
+        claims=result.claims,
+        tables=result.tables,
+        stand_ins=result.stand_ins,
         command="tangentkit run surrogate",
     )
+
+
+def _shown(rng: np.random.Generator) -> dict:
+    x = rng.normal(0, 2, 40)
+    return {
+        "odds": np.stack([x, x + rng.normal(0, 0.5, 40)]).astype(np.float32),
+        "right": x > 0,
+        "gram": np.eye(20, dtype=np.float16),
+        "gram_classes": dict.fromkeys(CLASSES, 2),
+        "pictures": rng.integers(0, 255, (5, 6, 1, 8, 8)).astype(np.uint8),
+        "labels": [list(CLASSES[:6])] * 5,
+    }

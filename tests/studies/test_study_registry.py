@@ -1,20 +1,20 @@
 """The table of studies: light to list, and every study in it keeps the contract."""
 
-import dataclasses
+import pickle
 import subprocess
 import sys
 
 import pytest
 
 from tangentkit.core.errors import UnknownNameError
-from tangentkit.studies import STUDIES, find
+from tangentkit.studies.registry import STUDIES, find
 from tangentkit.studies.settings import command_line, field_docs
 
 HEAVY = {"torch", "scipy", "sklearn", "matplotlib", "zarr", "pandas", "numpy"}
 
 
 def test_listing_imports_nothing_heavy():
-    code = "import sys, tangentkit.studies as s; list(s.STUDIES.values()); print(*sys.modules)"
+    code = "import sys, tangentkit.studies.registry as s; list(s.STUDIES.values()); print(*sys.modules)"
     listed = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert not HEAVY & set(listed.stdout.split())
 
@@ -29,12 +29,24 @@ def test_every_study_keeps_the_contract(name):
     study = find(name)
     code = study.load()
     assert study.name == name
-    assert set(study.cost) == set(code.SCALES) == {"quick", "full"}
+    assert study.paper
+    assert list(study.cost) == list(code.SCALES) == ["quick", "evening", "full"]
+    assert all(study.cost.values()), "what each scale costs is said"
     (kind,) = {type(config) for config in code.SCALES.values()}
     assert kind.__dataclass_params__.frozen
-    assert code.Result.__dataclass_params__.frozen
-    assert len(code.SCALES["quick"].seeds) > 1, "a claim is judged from several seeds"
+    for config in code.SCALES.values():
+        assert len(config.seeds) >= 5, "a claim is judged from several seeds"
     undocumented = [field for field, doc in field_docs(kind).items() if not doc]
     assert not undocumented
-    assert {field.name for field in dataclasses.fields(code.Result)} >= {"seeds", "data"}
     assert command_line(study, "quick", code.SCALES["quick"]) == f"tangentkit run {name} --scale quick"
+
+
+@pytest.mark.parametrize("name", STUDIES)
+@pytest.mark.parametrize("scale", ["quick", "full"])
+def test_trials_are_plain_can_travel_and_are_told_apart(name, scale):
+    code = find(name).load()
+    trials = code.trials(code.SCALES[scale])
+    assert len({trial.key for trial in trials}) == len(trials) > 1
+    for trial in (trials[0], trials[-1]):
+        assert pickle.loads(pickle.dumps(trial)) == trial
+        assert trial.function.__module__.startswith("tangentkit.studies.")

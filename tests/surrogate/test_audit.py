@@ -122,19 +122,47 @@ def test_copies_are_found_with_their_labels():
     assert 611 in conflicts
 
 
-def test_strangers_and_rare_kinds_are_told_apart():
-    x, y = groups(600, spread=0.4, inputs=12)
-    directions = torch.eye(12)
-    strangers = 30 * torch.stack([directions[7] - directions[8], directions[9] - directions[10]])
-    rare = 20 * (directions[11] + directions[0] * 0.3) + 0.4 * torch.randn(8, 12)
-    found = tk.audit(plain(12), (torch.cat([x, strangers, rare]), torch.cat([y, torch.zeros(10).long()])))
-    outlying, few = ({flag.sample for flag in found.of(kind)} for kind in ("outlying", "underrepresented"))
-    assert {600, 601} <= outlying
-    assert set(range(602, 610)) <= few | outlying
-    assert len(few & set(range(602, 610))) >= 6
-    flag = next(flag for flag in found.of("underrepresented") if flag.sample >= 602)
-    assert flag.reason.startswith("one of about")
-    assert set(flag.evidence) <= set(range(602, 610))
+def with_strangers_and_a_rare_kind(spread, seed, n=300):
+    """Groups, then two samples far from all others and from each other, then eight that are alike, apart from all."""
+    x, _ = groups(n, inputs=12, seed=seed, spread=spread)
+    axes = torch.eye(12)
+    strangers = 30 * torch.stack([axes[7] - axes[8], axes[9] - axes[10]])
+    noise = torch.randn(8, 12, generator=torch.Generator().manual_seed(1000 + seed))
+    rare = 20 * (axes[11] + 0.3 * axes[0]) + spread * noise
+    return torch.cat([x, strangers, rare]), {n, n + 1}, set(range(n + 2, n + 10))
+
+
+@pytest.mark.parametrize("spread", [0.1, 0.2, 0.4])
+def test_strangers_and_rare_kinds_are_told_apart(spread):
+    repeats = 20
+    strangers_found = rare_found = false = flags = 0
+    for seed in range(repeats):
+        x, strangers, rare = with_strangers_and_a_rare_kind(spread, seed)
+        found = tk.audit(plain(12), x, level=0.05, progress=False)
+        outlying, few = (
+            {flag.sample for flag in found.of(kind)} for kind in ("outlying", "underrepresented")
+        )
+        strangers_found += len(outlying & strangers)
+        rare_found += len(few & rare)
+        false += len((outlying | few) - strangers - rare)
+        flags += len(outlying | few)
+    assert strangers_found >= 0.8 * repeats * len(strangers)
+    assert rare_found >= 0.9 * repeats * len(rare)
+    assert false <= 0.05 * flags
+
+
+def test_a_rare_kind_is_shown_by_its_own_samples():
+    x, _, rare = with_strangers_and_a_rare_kind(spread=0.1, seed=0)
+    y = torch.arange(len(x)) % 5
+    flags = [
+        flag
+        for flag in tk.audit(plain(12), (x, y), progress=False).of("underrepresented")
+        if flag.sample in rare
+    ]
+    assert flags
+    for flag in flags:
+        assert flag.reason.startswith("one of about")
+        assert set(flag.evidence) <= rare
 
 
 def test_known_poison_leads_to_more():

@@ -96,8 +96,8 @@ def _run_all(
     as_json: bool,
 ) -> None:
     from tangentkit.core.errors import InputError
-    from tangentkit.studies.run_folder import claim_folder, new_folder
     from tangentkit.studies.run_all import run_all
+    from tangentkit.studies.run_folder import claim_folder, new_folder
 
     if fields:
         raise InputError(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from tangentkit.report.claim_index import ClaimIndex, ClaimRow
-from tangentkit.studies.write_up import REPORT, Run
+from tangentkit.studies.write_up import Run
 
 INDEX = "index.html"
 
@@ -13,10 +13,10 @@ def index_page(runs: Mapping[str, Run], failures: Mapping[str, str]) -> str:
     """The page as HTML.
 
     Args:
-        runs: folder beside the page -> run.
+        runs: address of a report, relative to the page -> its run.
         failures: study -> error of those that came to no result.
     """
-    rows = [row for folder, run in runs.items() for row in _rows(folder, run)]
+    rows = [row for link, run in runs.items() for row in _rows(link, run)]
     return ClaimIndex(
         title="Claims of the literature, run again",
         rows=tuple(rows),
@@ -24,7 +24,7 @@ def index_page(runs: Mapping[str, Run], failures: Mapping[str, str]) -> str:
     ).render()
 
 
-def _rows(folder: str, run: Run) -> list[ClaimRow]:
+def _rows(link: str, run: Run) -> list[ClaimRow]:
     figure = next(iter(run.result.figures.values()), None)
     return [
         ClaimRow(
@@ -34,7 +34,7 @@ def _rows(folder: str, run: Run) -> list[ClaimRow]:
             claim=claim,
             size=run.scale,
             seconds=sum(row["seconds"] for row in run.records),
-            link=f"{quote(folder)}/{REPORT}",
+            link=quote(link),
             figure=figure if first else None,
         )
         for first, claim in zip((True, *[False] * len(run.result.claims)), run.result.claims, strict=False)

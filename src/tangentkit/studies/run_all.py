@@ -5,16 +5,17 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from tangentkit.compute.engines import Engine
-from tangentkit.core.errors import DataError, InputError
+from tangentkit.core.errors import DataError
 from tangentkit.core.files.safe import as_path, make_folder, write_whole
 from tangentkit.core.progress import Progress, silent
 from tangentkit.studies.index_page import INDEX, index_page
+from tangentkit.studies.publication import finished_runs
 from tangentkit.studies.registry import STUDIES
-from tangentkit.studies.run_folder import load_run, read_config
+from tangentkit.studies.run_folder import read_config
 from tangentkit.studies.runner import execute, resume
 from tangentkit.studies.settings import configure
 from tangentkit.studies.trials.study import Study
-from tangentkit.studies.write_up import Run
+from tangentkit.studies.write_up import REPORT
 
 
 def run_all(
@@ -60,14 +61,7 @@ def write_index(root: Path, failures: Mapping[str, str] | None = None) -> Path:
     Raises:
         InputError: there is no finished run.
     """
-    runs: dict[str, Run] = {}
-    for folder in sorted(path for path in root.iterdir() if path.is_dir()):
-        try:
-            runs[folder.name] = load_run(folder)
-        except (InputError, DataError):
-            continue  # not the folder of a run, or one without result
-    if not runs:
-        raise InputError(f"no finished run below {root}", expected="folders of runs", got="none")
+    runs = {f"{folder}/{REPORT}": run for folder, run in finished_runs(root).items()}
     path = root / INDEX
     write_whole(path, [index_page(runs, failures or {}).encode()], durable=False, within=root)
     return path

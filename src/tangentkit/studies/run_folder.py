@@ -3,7 +3,7 @@
     status.json        running, finished, interrupted or failed, and why; the SHA-256 of every other file
     config.json        study, scale, every field, and the keys of the trials that these ask for
     environment.json   command, versions, time, memory
-    trials/            a record for each trial, written as soon as it is finished
+    trials/            a record for each trial, written as soon as it is finished; trials.csv has their numbers
     tables/*.csv       figures/*.png, *.svg                 report.html
 
 Each file is written whole or not at all, and `status.json` says finished only after the last of them. It seals them
@@ -28,7 +28,6 @@ from tangentkit.core.files.safe import (
     read_json,
     read_whole,
     remove_partial_files,
-    write_json,
     write_whole,
 )
 from tangentkit.core.files.seals import seal, unseal
@@ -137,7 +136,7 @@ def rewrite_report(folder: Path, *, progress: Progress = silent) -> Run:
     remove_partial_files(folder)
     sources = {name: known["files"][name] for name in _sources(known)}
     with keep_status(folder, sources) as sealed:
-        sealed(*write_report(run, folder, list(sources), progress=progress))
+        sealed(*write_report(run, folder, (CONFIG, ENVIRONMENT), progress=progress))
     return run
 
 

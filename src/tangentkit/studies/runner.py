@@ -77,7 +77,7 @@ def execute(
         sources = [CONFIG, ENVIRONMENT, *(f"{TRIALS}/{path.name}" for path in store.files(wanted))]
         sealed(*sources)
         run = Run(study, scale, config, code.result(config, records), records, environment)
-        sealed(*write_report(run, folder, sources, progress=progress))
+        sealed(*write_report(run, folder, (CONFIG, ENVIRONMENT), progress=progress))
     return run
 
 

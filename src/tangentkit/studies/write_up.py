@@ -1,5 +1,7 @@
 """A run as tables, figures and one page, written into its folder."""
 
+import csv
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
@@ -16,7 +18,7 @@ from tangentkit.studies.trials.plain import MALFORMED
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import DataCard, Result, Study
 
-REPORT = "report.html"
+REPORT, NUMBERS = "report.html", "trials.csv"
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +42,7 @@ class Run:
 def write_report(
     run: Run, folder: Path, sources: Sequence[str] = (), *, progress: Progress = silent
 ) -> list[str]:
-    """Writes tables/*.csv, figures/*.png and *.svg, and report.html; returns their names.
+    """Writes trials.csv, tables/*.csv, figures/*.png and *.svg, and report.html; returns their names.
 
     Args:
         run: what to write about.
@@ -55,6 +57,7 @@ def write_report(
         names.append(name)
 
     figures = run.result.figures
+    write(NUMBERS, numbers(run.records).encode(errors="backslashreplace"))
     for name, table in run.result.tables.items():
         # Halves of surrogate pairs, which UTF-8 cannot hold, stay to be seen.
         write(f"tables/{name}.csv", table.to_csv().encode(errors="backslashreplace"))
@@ -114,6 +117,27 @@ def _papers(card: DataCard) -> str:
         f"{card.name}, {card.samples:,} samples. Source: {card.source}. Licence: {card.licence}.{note} "
         f"SHA-256 {card.fingerprint}"
     )
+
+
+def numbers(records: Records) -> str:
+    """Settings and single values of all trials as comma-separated text, one line for each.
+
+    Example:
+        >>> print(numbers(Records([{"seed": 0, "tau": 0.5, "map": [1, 2]}, {"seed": 1}])).strip())
+        seed,tau
+        0,0.5
+        1,
+    """
+    rows = [
+        {name: value for name, value in row.items() if isinstance(value, str | int | float)}
+        for row in records
+    ]
+    text = io.StringIO()
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    writer = csv.DictWriter(text, names, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
 
 
 def data_cards(records: Records) -> list[DataCard]:

@@ -208,9 +208,10 @@ class Attribution:
     def _of(self, output: Output) -> Iterator[tuple[slice, Float[Tensor, "r m"]]]:
         """Scores of one output for each sample, strip by strip."""
         chosen, m = self._outputs(output), self.cross.shape[1]
+        weights = self.weights.T.contiguous()  # rows that are read one after the other, and not across memory
         for rows, k in self._strips():
             c = chosen[rows]
-            yield rows, k * self.weights.T[c] + (self.offset[c] / m)[:, None]
+            yield rows, weights[c].mul_(k).add_((self.offset[c] / m)[:, None])
 
     def _outputs(self, output: Output) -> Int[Tensor, " n"]:
         """The output of each sample."""

@@ -137,7 +137,7 @@ def peak():
     return 1024 * int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 
 model = nn.Sequential(nn.Linear(800, 1500), nn.ReLU(), nn.Linear(1500, 1000), nn.ReLU(), nn.Linear(1000, 10))
-x, f = torch.randn(48, 800), torch.randn(48, 4)
+x, f = torch.randn(12, 800), torch.randn(12, 4)
 kernel = tk.TangentKernel(model, memory=100 * 2**20)
 kernel._profiles.of(x)  # the verification of a model's rules has a memory of its own
 Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here

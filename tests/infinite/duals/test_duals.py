@@ -124,7 +124,8 @@ def generic_arguments() -> list[torch.Tensor]:
 
 
 def test_gradients_are_those_of_finite_differences(dual):
-    assert torch.autograd.gradcheck(dual.both, generic_arguments())
+    # Along random directions, which any wrong entry of the Jacobian changes.
+    assert torch.autograd.gradcheck(dual.both, generic_arguments(), fast_mode=True)
 
 
 def test_prices_theorem(dual):

@@ -140,7 +140,8 @@ def test_gradients(name):
         k = x @ x.T / 5 + 0.1 * torch.eye(3, dtype=x.dtype)
         return dual.both(k.diagonal()[:, None], k, k.diagonal()[None])[0]
 
-    assert torch.autograd.gradcheck(kernel, x.clone().requires_grad_(), eps=1e-5, atol=1e-6)
+    # Along random directions, which any wrong entry of the Jacobian changes.
+    assert torch.autograd.gradcheck(kernel, x.clone().requires_grad_(), eps=1e-5, atol=1e-6, fast_mode=True)
     x[1], x[2] = x[0], 0
     x.requires_grad_()
     k = x @ x.T

@@ -8,7 +8,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.sparse.linalg import ArpackNoConvergence
 from torch import Tensor
 
 from tangentkit.core.errors import BudgetError, InputError, NumericalError, UnknownNameError
@@ -106,6 +105,51 @@ def test_repeated_eigenvalues_are_all_found(top):
     torch.testing.assert_close(s.vectors.T @ s.vectors, torch.eye(top, dtype=torch.float64))
 
 
+@every_dtype
+@pytest.mark.parametrize("times", [2, 20, 60])
+def test_an_eigenvalue_is_found_as_often_as_it_occurs(times, dtype):
+    values = torch.linspace(0, 1, 700, dtype=dtype).square()
+    values[-times - 5 :] = 3.0
+    values[-5:] = torch.arange(5.0, 10.0)
+    values, _ = values.sort(descending=True)
+    Q, _ = torch.linalg.qr(torch.randn(700, 700, dtype=dtype))
+    K = (Q * values) @ Q.T
+    s = spectrum((K + K.T) / 2, times + 7)
+    torch.testing.assert_close(s.values, values[: times + 7], rtol=0, atol=10 * RTOL[dtype])
+
+
+# Spectra that fall quickly, slowly and hardly, and one that is rounding from the eighth value on.
+every_decay = pytest.mark.parametrize(
+    "values",
+    [
+        torch.arange(1.0, 601.0) ** -2,
+        torch.arange(1.0, 601.0) ** -0.2,
+        torch.linspace(1.0, 0.9, 600),
+        torch.cat([torch.arange(8.0, 1.0, -1.0), torch.zeros(593)]),
+        torch.linspace(2.0, -3.0, 600),
+    ],
+    ids=["steep", "slow", "flat", "of low rank", "indefinite"],
+)
+
+
+@every_decay
+@every_dtype
+@pytest.mark.parametrize(
+    ("memory", "roundings"), [(None, 20), (600 * 8 * 40, 500)], ids=["room", "hardly any room"]
+)
+def test_a_few_are_as_accurate_as_all(values, dtype, memory, roundings):
+    Q, _ = torch.linalg.qr(torch.randn(600, 600, dtype=torch.float64))
+    K = ((Q * values) @ Q.T).to(dtype)
+    K = (K + K.T) / 2
+    few, every = spectrum(K, 20, memory=memory), spectrum(K)
+    scale, eps = float(every.values.abs().max()), torch.finfo(dtype).eps
+    torch.testing.assert_close(few.values, every.values[:20], rtol=0, atol=RTOL[dtype] * scale)
+    residuals = (K @ few.vectors - few.vectors * few.values).norm(dim=0)
+    assert float(residuals.max()) <= roundings * eps * scale
+    overlaps = few.vectors.T @ few.vectors - torch.eye(20, dtype=dtype)
+    assert float(overlaps.abs().max()) <= 50 * eps
+
+
 def test_indefinite_matrices_have_spectra():
     K = torch.diag(torch.tensor([1.0, -5.0, 3.0]))
     s = spectrum(K)
@@ -140,12 +184,9 @@ def test_the_spectrum_of_zero_is_zero(top):
 
 
 def test_where_lanczos_fails_the_error_says_what_to_do(monkeypatch):
-    def fails(*_, **__):
-        raise ArpackNoConvergence("no convergence", np.empty(0), np.empty((30, 0)))
-
-    monkeypatch.setattr("tangentkit.linalg.spectra.lanczos.eigsh", fails)
-    with pytest.raises(NumericalError, match=r"Lanczos .* top=None"):
-        spectrum(torch.eye(30), 1)
+    monkeypatch.setattr("tangentkit.linalg.spectra.block_lanczos.MOST_PRODUCTS", 2)
+    with pytest.raises(NumericalError, match=r"Lanczos found no 1 largest .* 2 products .* top=None"):
+        spectrum(torch.diag(torch.linspace(0, 1, 300)), 1)
 
 
 @pytest.mark.parametrize("top", [None, 1])

@@ -4,6 +4,7 @@ import os
 import signal
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -87,10 +88,8 @@ class _Worker(Generic[Item]):
     def send(self, item: tuple[int, Item]) -> None:
         """Gives it an item; that it is dead shows when its result is received."""
         self.item = item
-        try:
+        with suppress(OSError):
             self.connection.send(item[1])
-        except OSError:
-            pass
 
     def receive(self) -> Any:
         """The result of its item.

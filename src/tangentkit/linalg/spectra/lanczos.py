@@ -1,42 +1,16 @@
-"""Lanczos: what products with a symmetric operator tell of its eigenvalues."""
+"""Lanczos quadrature: what products with a symmetric operator tell of all of its eigenvalues."""
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from scipy.linalg import eigh_tridiagonal
-from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
 from torch import Tensor
 
-from tangentkit.core.errors import NumericalError
 from tangentkit.core.memory import memory_budget
 from tangentkit.core.seeds import Key
 from tangentkit.linalg.operators.checks import check_finite
 from tangentkit.linalg.operators.operator import Memory, Operator
 from tangentkit.linalg.operators.probes import gaussian
-
-
-def largest_eigenpairs(K: Operator, top: int) -> tuple[Float[Tensor, " r"], Float[Tensor, "n r"]]:
-    """The largest eigenvalues of a symmetric operator in descending order, and their eigenvectors as columns.
-
-    Raises:
-        NumericalError: the iteration does not converge, or a product is not finite.
-    """
-    products = _Products(K)
-    start = Key(0).fold("lanczos").numpy().standard_normal(K.shape[0]).astype(products.dtype)
-    if not products.matvec(start).any():
-        # K is zero, for a random vector is in no other kernel's null space; Lanczos cannot begin.
-        return torch.zeros(top, dtype=K.dtype, device=K.device), torch.eye(
-            K.shape[0], top, dtype=K.dtype, device=K.device
-        )
-    try:
-        values, vectors = eigsh(products, k=top, which="LA", v0=start)
-    except ArpackError as error:
-        raise NumericalError(
-            f"Lanczos found no {top} largest eigenpairs ({error})",
-            hint="ask for fewer, or for all by top=None",
-        ) from error
-    order = np.argsort(values)[::-1].copy()
-    return torch.from_numpy(values[order]).to(K.device), torch.from_numpy(vectors[:, order]).to(K.device)
 
 
 def lanczos_quadrature(
@@ -101,16 +75,3 @@ def _tridiagonal(K: Operator, V: Float[Tensor, "n c"], steps: int) -> tuple[np.n
 def _gauss_rule(diagonal: np.ndarray, beside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     nodes, vectors = eigh_tridiagonal(diagonal, beside)
     return nodes, vectors[0] ** 2
-
-
-class _Products(LinearOperator):
-    """An operator as scipy wants it."""
-
-    def __init__(self, K: Operator) -> None:
-        super().__init__(np.dtype(str(K.dtype).removeprefix("torch.")), K.shape)
-        self.K = K
-
-    def _matvec(self, x: np.ndarray) -> np.ndarray:
-        out = self.K @ torch.from_numpy(x.reshape(-1)).to(self.K.device)
-        check_finite(out, "product with the operator")
-        return out.cpu().numpy()

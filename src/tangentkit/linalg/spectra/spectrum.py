@@ -16,7 +16,7 @@ from tangentkit.core.seeds import Key
 from tangentkit.linalg.operators.checks import below_zero, check_finite, check_symmetric
 from tangentkit.linalg.operators.matrices import DenseOperator, as_operator, as_tensor, in_memory
 from tangentkit.linalg.operators.operator import Memory, Operator
-from tangentkit.linalg.spectra.lanczos import largest_eigenpairs
+from tangentkit.linalg.spectra.block_lanczos import ROUNDING, largest_eigenpairs
 from tangentkit.linalg.spectra.measures import clip, condition_number, effective_rank, participation_ratio
 from tangentkit.linalg.spectra.tails import DRAWS, Hill, Tail, check_above, check_null, gaussian_null
 from tangentkit.linalg.spectra.tails import tail as tail_of
@@ -31,9 +31,6 @@ LANCZOS_SHARE = 0.1
 """Up to this share of all eigenpairs, Lanczos is quicker than a full decomposition (n = 300 to 2000)."""
 
 KINDS = ("kernel", "jacobian")
-
-ROUNDING = 4
-"""Eigenvalues of symmetric matrices err by about ε of the largest, whatever the size; seldom by more than this."""
 
 AGREEMENT = 0.01
 """How far an effective rank may depend on values that cannot be told from zero."""
@@ -364,7 +361,7 @@ def spectrum(
     operator = in_memory(operator, memory)
     trace = float(operator.diagonal().sum())
     if _prefers_lanczos(operator, count, memory):
-        values, vectors = largest_eigenpairs(operator, count)
+        values, vectors = largest_eigenpairs(operator, count, memory=memory)
     else:
         values, vectors = _decompose(operator, count, memory)
     noise = noise_of(values)

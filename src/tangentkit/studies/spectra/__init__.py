@@ -2,5 +2,25 @@
 
 from tangentkit.studies.trials.study import Study
 
-STUDIES: tuple[Study, ...] = ()
+STUDIES: tuple[Study, ...] = (
+    Study(
+        name="spectral-evolution",
+        title="What training does to the spectra of a network",
+        question=(
+            "Do the eigenvalues of weights and kernels stay as they were, send out a spike, or grow a heavy tail, "
+            "and does the network then generalize better than its lazy benchmark?"
+        ),
+        source=(
+            'Wang et al., "Spectral evolution and invariance in linear-width neural networks" (NeurIPS 2023), as '
+            "reported by PNNL: Table 8, Figures 19 to 21"
+        ),
+        paper="Wang 2023",
+        cost={
+            "quick": "about 5 minutes on 2 cores, 1 GB",
+            "evening": "about 45 minutes on 2 cores (estimated)",
+            "full": "about 2 days on 2 cores (estimated)",
+        },
+        module="tangentkit.studies.spectra.spectral_evolution",
+    ),
+)
 """The studies of this topic."""

@@ -17,10 +17,39 @@ STUDIES: tuple[Study, ...] = (
         paper="Engel 2024",
         cost={
             "quick": "about 2 minutes on one core, 1 GB",
-            "evening": "",
+            "evening": "about 40 minutes on 2 cores (estimated)",
             "full": "about 2 days on 2 cores, 8 GB (estimated)",
         },
         module="tangentkit.studies.surrogates.surrogate",
+    ),
+    Study(
+        name="poisoning",
+        title="Tracing poisoned decisions to poisoned training images",
+        question=(
+            "A network has learned a backdoor from a few poisoned images. Do the nearest training images, by each "
+            "of its kernels, tell which of its decisions are poisoned?"
+        ),
+        source="Engel et al. (ICLR 2024), Table 3; BadNets on CIFAR-10",
+        paper="Engel 2024",
+        cost={
+            "quick": "about 5 minutes on 2 cores, 2 GB",
+            "evening": "about 1 hour on 2 cores (estimated)",
+            "full": "weeks on 2 cores (estimated: 50 hours of an A100 for the exact kernel)",
+        },
+        module="tangentkit.studies.surrogates.poisoning",
+    ),
+    Study(
+        name="kernel-cost",
+        title="What exact and projected tangent kernels cost",
+        question="How much dearer is the exact tangent kernel than its random projections, and how does it grow?",
+        source="Engel et al. (ICLR 2024), Table 4 and the cost model",
+        paper="Engel 2024",
+        cost={
+            "quick": "about 1 minute on 2 cores, 1 GB",
+            "evening": "about 15 minutes on 2 cores (estimated)",
+            "full": "about 10 hours on 2 cores (estimated)",
+        },
+        module="tangentkit.studies.surrogates.kernel_cost",
     ),
 )
 """The studies of this topic."""

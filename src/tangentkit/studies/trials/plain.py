@@ -1,6 +1,6 @@
 """Plain values and arrays, to JSON values and back.
 
-JSON holds everything but arrays, which it names by their path. `from_plain` takes types from annotations, so that
+JSON holds everything but arrays, which it names by numbers. `from_plain` takes types from annotations, so that
 tuples, nested dataclasses and numbers that are not finite return as they were; `restored` needs none.
 """
 
@@ -21,7 +21,7 @@ MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 
 
 def to_plain(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Any:
-    """JSON values for a record; its arrays go to `arrays`, under their path.
+    """JSON values for a record; its arrays go to `arrays`, numbered.
 
     Raises:
         InputError: something that is neither plain nor an array.
@@ -29,9 +29,9 @@ def to_plain(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Any:
     Example:
         >>> arrays = {}
         >>> to_plain({"tau": (0.5, math.nan), "map": np.zeros((2, 3))}, arrays)
-        {'tau': [0.5, 'nan'], 'map': {'array': 'map', 'shape': [2, 3]}}
+        {'tau': [0.5, 'nan'], 'map': {'array': '0', 'shape': [2, 3]}}
         >>> list(arrays)
-        ['map']
+        ['0']
     """
 
     def below(name: object) -> str:
@@ -40,8 +40,9 @@ def to_plain(value: Any, arrays: dict[str, np.ndarray], path: str = "") -> Any:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        arrays[path] = value
-        return {"array": path, "shape": list(value.shape)}
+        name = str(len(arrays))  # not the path, which no file may be able to bear
+        arrays[name] = value
+        return {"array": name, "shape": list(value.shape)}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         names = [field.name for field in dataclasses.fields(value)]
         return {name: to_plain(getattr(value, name), arrays, below(name)) for name in names}
@@ -97,7 +98,7 @@ def restored(plain: Any, arrays: Mapping[str, np.ndarray]) -> Any:
     """Values from JSON values without any annotation: tuples come back as lists.
 
     Example:
-        >>> restored({"tau": [0.5, "nan"], "map": {"array": "map", "shape": [2]}}, {"map": np.zeros(2)})
+        >>> restored({"tau": [0.5, "nan"], "map": {"array": "0", "shape": [2]}}, {"0": np.zeros(2)})
         {'tau': [0.5, nan], 'map': array([0., 0.])}
     """
     if isinstance(plain, dict):

@@ -94,7 +94,8 @@ class Records(Sequence[Mapping[str, Any]]):
         """Differences of a number between two settings, one for each seed that both have.
 
         Example:
-            >>> rows = [{"kernel": k, "seed": s, "tau": t} for k, s, t in [("a", 0, 0.5), ("b", 0, 0.25), ("a", 1, 1)]]
+            >>> found = [("a", 0, 0.5), ("b", 0, 0.25), ("a", 1, 1.0)]
+            >>> rows = [{"kernel": kernel, "seed": seed, "tau": tau} for kernel, seed, tau in found]
             >>> Records(rows).paired("tau", "kernel", "a", "b")
             [0.25]
         """

@@ -1,8 +1,8 @@
 """A trial: one piece of a study that can be done alone, anywhere and again, with the same outcome.
 
 It is a function of plain settings that gives a plain record: numbers, words, arrays. Whatever is random in it comes
-from a seed among its settings. Trials of one study share nothing, so that an engine may do them in any order and in any
-process.
+from a seed among its settings. Trials of one study share nothing, so that an engine may do them in any order and
+anywhere.
 """
 
 import ast

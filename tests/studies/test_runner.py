@@ -1,0 +1,157 @@
+"""Trials are done once, kept at once, and done again only where they are missing, failed or damaged."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from studies import slow_study
+from studies.toy_study import Config, trials
+from tangentkit.compute.engines import Dask, Processes
+from tangentkit.core.errors import InputError
+from tangentkit.studies import runner
+from tangentkit.studies.registry import STUDIES
+from tangentkit.studies.run_all import run_all
+from tangentkit.studies.run_folder import load_run
+from tangentkit.studies.runner import execute, resume
+from tangentkit.studies.trials.trial import perform
+
+
+def status(folder) -> str:
+    return json.loads((folder / "status.json").read_text())["state"]
+
+
+@pytest.fixture
+def done(monkeypatch) -> list[int]:
+    """The seeds of the trials that were really done."""
+    seeds: list[int] = []
+
+    def counted(trial):
+        seeds.append(trial.settings["seed"])
+        return perform(trial)
+
+    monkeypatch.setattr(runner, "perform", counted)
+    return seeds
+
+
+def test_a_failing_trial_is_recorded_and_the_others_go_on(toy, tmp_path):
+    run = execute(toy, Config(trouble="bug"), tmp_path, scale="quick")
+    assert run.records.column("seed") == [0, 1]
+    ((label, error),) = run.records.failures.items()
+    assert "seed 2" in label
+    assert "ZeroDivisionError: a bug" in error
+    assert status(tmp_path) == "finished"
+    assert "A trial failed and is left out" in (tmp_path / "report.html").read_text()
+    assert load_run(tmp_path).records.failures == run.records.failures
+
+
+def test_a_run_in_which_every_trial_fails_says_so(toy, tmp_path):
+    with pytest.raises(InputError, match=r"every trial of toy failed.*NumericalError"):
+        execute(toy, Config(seeds=(0,), trouble="error"), tmp_path, scale="quick")
+    assert status(tmp_path) == "failed"
+
+
+def test_an_interrupt_loses_the_running_trial_only(toy, tmp_path, done):
+    with pytest.raises(KeyboardInterrupt):
+        execute(toy, Config(trouble="interrupt"), tmp_path, scale="quick")
+    assert status(tmp_path) == "interrupted"
+    with pytest.raises(InputError, match=r"status 'interrupted'.*--resume"):
+        load_run(tmp_path)
+    done.clear()
+    run = resume(tmp_path, {"trouble": "none"})
+    assert done == [2]
+    assert run.records.column("seed") == [0, 1, 2]
+    assert status(tmp_path) == "finished"
+
+
+def test_failed_and_damaged_trials_are_done_again_and_no_other(toy, tmp_path, done):
+    first = execute(toy, Config(trouble="bug"), tmp_path, scale="quick")
+    damaged = tmp_path / "trials" / f"{trials(Config())[1].key}.json"
+    damaged.write_bytes(damaged.read_bytes()[:-1])
+    done.clear()
+    run = resume(tmp_path, {"trouble": "none"})
+    assert done == [1, 2]
+    assert run.records[0]["seconds"] == first.records[0]["seconds"]
+    assert not run.records.failures
+
+
+def test_other_fields_do_the_trials_that_are_new(toy, tmp_path, done):
+    execute(toy, Config(), tmp_path, scale="quick")
+    done.clear()
+    run = resume(tmp_path, {"seeds": "1-4"})
+    assert done == [3, 4]
+    assert run.records.column("seed") == [1, 2, 3, 4]
+    assert run.environment.command == "tangentkit run toy --scale quick --seeds 1-4"
+    done.clear()
+    resume(tmp_path, {"flips": "11"})
+    assert done == [1, 2, 3, 4]
+
+
+@pytest.mark.parametrize("engine", [Processes(2), Dask(workers=2)], ids=["processes", "dask"])
+def test_a_killed_worker_costs_its_trial_only_and_the_records_are_those_of_one_process(engine, tmp_path):
+    """One of two workers is killed in its first trial; it is done again, and all come out as from this process."""
+    folder, marker = tmp_path / "run", tmp_path / "killed"
+    folder.mkdir()
+    config = slow_study.Config(pause=0.01, marker=str(marker))
+    run = execute(slow_study.SLOW, config, folder, scale="quick", engine=engine)
+    assert marker.exists(), "a worker was killed"
+    assert run.records.column("number") == [slow_study.number(seed) for seed in config.seeds]
+    assert not run.records.failures
+
+
+def test_kill_9_loses_the_running_trials_only(tmp_path, monkeypatch):
+    """Trials of 0.3 seconds on two processes, killed when some are there."""
+    code = (
+        "import sys; sys.path[:0] = {path!r}\n"
+        "from pathlib import Path\n"
+        "from studies.slow_study import SLOW, Config\n"
+        "from tangentkit.compute.engines import Processes\n"
+        "from tangentkit.studies.runner import execute\n"
+        "if __name__ == '__main__':\n"
+        "    execute(SLOW, Config(), Path({folder!r}), scale='quick', engine=Processes(2))\n"
+    )
+    script = tmp_path / "script.py"
+    folder = tmp_path / "run"
+    folder.mkdir()
+    tests = str(Path(__file__).parents[1])
+    script.write_text(code.format(path=[tests], folder=str(folder)))
+    process = subprocess.Popen([sys.executable, str(script)])
+    deadline = time.monotonic() + 120
+    while len(list(folder.glob("trials/*.json"))) < 2:
+        assert time.monotonic() < deadline
+        assert process.poll() is None, "it ended before it was killed"
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    kept = set(folder.glob("trials/*.json"))
+    assert status(folder) == "running"
+    monkeypatch.setitem(STUDIES, "slow", slow_study.SLOW)
+    before = {path: path.stat().st_mtime_ns for path in kept}
+    run = resume(folder)
+    assert len(run.records) == len(slow_study.Config().seeds)
+    assert {path: path.stat().st_mtime_ns for path in kept} == before, "finished trials were not done again"
+
+
+def test_run_all_goes_on_after_a_failure_and_writes_the_index(toy, tmp_path):
+    broken = dataclasses.replace(toy, name="broken", module="studies.no_such_module")
+    index, failures = run_all(tmp_path, "quick", studies={"broken": broken, "toy": toy})
+    assert list(failures) == ["broken"]
+    assert "ModuleNotFoundError" in failures["broken"]
+    page = index.read_text()
+    assert "Heads come up" in page
+    assert "The study broken came to no result" in page
+    assert (tmp_path / "toy" / "report.html").exists()
+    assert 'href="toy/report.html"' in page
+
+
+def test_run_all_again_does_no_trial_twice(toy, tmp_path, done):
+    run_all(tmp_path, "quick", studies={"toy": toy})
+    assert done == [0, 1, 2]
+    run_all(tmp_path, "quick", studies={"toy": toy})
+    assert done == [0, 1, 2]
