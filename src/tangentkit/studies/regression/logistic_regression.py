@@ -110,12 +110,13 @@ def classify(
     trained: dict[str, Any] = {}
 
     def look(model: nn.Module, row: Mapping[str, float]) -> None:
-        ends = row.get("train accuracy", 0) > accuracy or row["epoch"] == epochs
-        wanted = row["epoch"] in moments
-        if wanted or (ends and not trained):
+        is_moment = row["epoch"] in moments
+        is_end = not trained and (row.get("train accuracy", 0) > accuracy or row["epoch"] == epochs)
+        if is_moment or is_end:
             scores = {"epoch": int(row["epoch"]), **methods(model, points, test, ridges, newton_steps)}
-            course.extend([scores] * wanted)
-            if ends and not trained:
+            if is_moment:
+                course.append(scores)
+            if is_end:
                 trained.update(scores)
 
     training = Training(epochs, learning_rate, optimizer="adam", batch=None, loss="cross-entropy")
