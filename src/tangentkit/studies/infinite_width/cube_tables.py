@@ -96,15 +96,15 @@ def figures(records: Records, *, d: int, top: int) -> dict[str, Lines]:
         )
         for kind, group in networks.by("kind").items()
     }
-    degrees = list(range(1, top + 1))
     return {
         "depths": Lines(
             title="Higher degrees ask for more depth",
-            caption=f"The depth with the largest share of each degree, over all variances, d = {d}.",
+            caption=f"The depth with the largest share of each degree, over all variances, d = {d}; odd and even apart.",
             series={
-                f"{row['activation']}, {kernel}": Series(degrees, values[1:])
+                f"{row['activation']}, {kernel}, {parity}": Series(range(start, top + 1, 2), values[start::2])
                 for row in depth_rows
                 for kernel, values in row["best_depth"].items()
+                for parity, start in (("odd", 1), ("even", 2))
             },
             x_label="degree",
             y_label="best depth",
