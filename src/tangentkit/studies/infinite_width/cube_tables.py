@@ -8,6 +8,12 @@ from tangentkit.report import Column, Lines, Measured, Series, Table
 from tangentkit.studies.infinite_width.cube_trials import NETWORKS, SHOWN, SMALL
 from tangentkit.studies.trials.records import Records
 
+PARTS = {
+    "relu": {"": slice(1, None)},
+    "erf": {", odd": slice(1, None, 2), ", even": slice(2, None, 2)},
+}
+"""Degrees that are drawn as one curve: odd and even ones go apart with erf, which is an odd function."""
+
 
 def shares_table(records: Records) -> Table:
     """Shares by degree: exact, of random networks, of draws."""
@@ -99,12 +105,12 @@ def figures(records: Records, *, d: int, top: int) -> dict[str, Lines]:
     return {
         "depths": Lines(
             title="Higher degrees ask for more depth",
-            caption=f"The depth with the largest share of each degree, over all variances, d = {d}; odd and even apart.",
+            caption=f"The depth with the largest share of each degree, over all variances, d = {d}.",
             series={
-                f"{row['activation']}, {kernel}, {parity}": Series(range(start, top + 1, 2), values[start::2])
+                f"{row['activation']}, {kernel}{part}": Series(range(top + 1)[degrees], values[degrees])
                 for row in depth_rows
                 for kernel, values in row["best_depth"].items()
-                for parity, start in (("odd", 1), ("even", 2))
+                for part, degrees in PARTS[row["activation"]].items()
             },
             x_label="degree",
             y_label="best depth",

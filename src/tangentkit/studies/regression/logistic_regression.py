@@ -218,7 +218,7 @@ def result(config: Config, records: Records) -> Result:
             "Newton steps. After 5, 10, 20 and 100 steps NN over the worse kernel is 0.95, 0.73, 0.34 and 0.26 with "
             "tanh, and -0.29, -0.54, -0.82 and -0.88 (± 0.2) with ReLU: there the lead of the kernels does vanish. "
             "The published statement on ReLU is one about fits that are not regularized.",
-            "The gap between NTK and CK is small with tanh at any time (0.2 at most) and grows; with ReLU it shrinks, "
+            "The gap between NTK and CK is small with tanh at any time (0.2 at most) and grows; with ReLU it falls, "
             "by 0.17 ± 0.05 with ridge 1e-8 and 0.11 ± 0.02 with 1e-3.",
         ),
     )
