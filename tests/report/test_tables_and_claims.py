@@ -27,6 +27,12 @@ def test_measured_is_mean_and_standard_error(samples):
     )
 
 
+def test_equal_samples_have_no_error():
+    """0.1 + 0.1 + 0.1 is not 3 times 0.1."""
+    for value in (0.1, 0.838782252547177642, 1e300, -7.3e-12):
+        assert Measured.over([value] * 5) == Measured(value, 0.0)
+
+
 def test_one_run_has_no_error_and_no_run_no_value():
     assert Measured.over([2.0]) == Measured(2.0, None)
     assert math.isnan(Measured.over([]).value)

@@ -27,7 +27,8 @@ class Measured:
             '2.00 ± 0.58'
         """
         n = len(samples)
-        mean = math.fsum(samples) / n if n else math.nan
+        # As a distance from the first sample: equal samples have a mean without rounding, and no error.
+        mean = samples[0] + math.fsum(sample - samples[0] for sample in samples) / n if n else math.nan
         if n < 2:
             return cls(mean)
         variance = math.fsum((sample - mean) ** 2 for sample in samples) / (n - 1)

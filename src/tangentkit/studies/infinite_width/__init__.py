@@ -2,5 +2,44 @@
 
 from tangentkit.studies.trials.study import Study
 
-STUDIES: tuple[Study, ...] = ()
+STUDIES: tuple[Study, ...] = (
+    Study(
+        name="width-concentration",
+        title="Wide networks near their limit: kernels, training, learning rates",
+        question=(
+            "How fast does the tangent kernel of a random network go to its limit, is a trained wide network a "
+            "kernel regression, and which learning rate is the largest that converges?"
+        ),
+        source=(
+            "Im, course report on neural tangent kernels (2021), on Arora et al. (2019), Theorems 3.1 and 3.2, and "
+            "Yang and Salman (2019), maximal learning rate"
+        ),
+        paper="Im 2021",
+        cost={
+            "quick": "about 2 minutes on 2 cores",
+            "evening": "about 30 minutes on 2 cores (estimated)",
+            "full": "about 2 hours on 2 cores, 4 GB (estimated)",
+        },
+        module="tangentkit.studies.infinite_width.width_concentration",
+    ),
+    Study(
+        name="boolean-cube",
+        title="Which functions wide networks prefer: spectra on the Boolean cube",
+        question=(
+            "Which degrees do the kernels of infinitely wide networks favor, how does that depend on depth, and do "
+            "random networks follow?"
+        ),
+        source=(
+            "Im, course report on neural tangent kernels (2021), on Yang and Salman, A fine-grained spectral "
+            "perspective on neural networks (2019)"
+        ),
+        paper="Im 2021",
+        cost={
+            "quick": "about half a minute on 2 cores, 1 GB",
+            "evening": "about 5 minutes on 2 cores, 2 GB (estimated)",
+            "full": "about 20 minutes on 2 cores, 2 GB (estimated)",
+        },
+        module="tangentkit.studies.infinite_width.boolean_cube",
+    ),
+)
 """The studies of this topic."""
