@@ -38,6 +38,13 @@ def test_the_published_table_holds_and_its_reverse_does_not():
     assert {claim.verdict for claim in found.claims} == {"does not hold"}
 
 
+def test_a_network_that_has_not_learned_the_backdoor_decides_nothing():
+    rows = [{**row, "success": 80.0} for row in made_up(TABLE_3)]
+    found = result(TINY, Records(rows))
+    assert {claim.verdict for claim in found.claims} == {"not decided"}
+    assert "80 % of the images" in found.claims[0].remedy
+
+
 def test_published_rows_stand_below_ours():
     table = result(TINY, made_up(TABLE_3)).tables["forensics"]
     assert [row[0] for row in table.rows][-2:] == ["this run: CK", "published: CK"]

@@ -38,6 +38,8 @@ TABLE_3 = {
 """Kernel -> precision, recall, tau, TAD, and tau and TAD on poisoned images, as published."""
 NUMBERS = ("precision", "recall", "tau", "difference", "poisoned_tau", "poisoned_difference")
 GRADIENTS = ("trNTK", "trNTK0", "proj-trNTK", "proj-pNTK")
+LEARNED = 95.0
+"""Attack success in percent from which on a network counts as poisoned; the published one has 99.86."""
 TARGET = 4
 """The class that the backdoor leads to."""
 
@@ -222,6 +224,14 @@ def _column(records: Records, kernel: str, number: str) -> tuple[float, ...]:
 
 
 def _claims(records: Records) -> tuple[Claim, ...]:
+    success = Measured.over(records.column("success")).value
+    # What the trigger does not reach cannot be traced: the claims are about networks that have learned it.
+    needs = (
+        ""
+        if success >= LEARNED
+        else f"networks that have learned the backdoor: here the trigger leads {success:.0f} % of the images to its "
+        "class, published are 99.86 %; --scale evening trains on more images"
+    )
     gradient = [
         Claim(
             f"{kernel} finds almost all poisoned images, and almost no others",
@@ -229,6 +239,7 @@ def _claims(records: Records) -> tuple[Claim, ...]:
             tuple(map(min, _column(records, kernel, "precision"), _column(records, kernel, "recall"))),
             low=95.0,
             published=f"precision {TABLE_3[kernel][0]} %, recall {TABLE_3[kernel][1]} %; at least 95 % is our rule",
+            needs=needs,
         )
         for kernel in (*GRADIENTS, "Em")
     ]
@@ -242,6 +253,7 @@ def _claims(records: Records) -> tuple[Claim, ...]:
             tuple(one - other for one, other in zip(best, ck, strict=True)),
             low=5.0,
             published="CK: precision 1.65 %, recall 50.61 %; 5 points are our rule",
+            needs=needs,
         ),
         Claim(
             "The surrogate on CK loses the poisoned decisions",
@@ -249,6 +261,7 @@ def _claims(records: Records) -> tuple[Claim, ...]:
             _column(records, "CK", "poisoned_difference"),
             high=-10.0,
             published="-81.25; below -10 is our rule",
+            needs=needs,
         ),
         Claim(
             "The surrogate on trNTK keeps them",
@@ -257,6 +270,7 @@ def _claims(records: Records) -> tuple[Claim, ...]:
             low=-5.0,
             high=5.0,
             published="-1.08; within 5 points is our rule",
+            needs=needs,
         ),
     )
 
