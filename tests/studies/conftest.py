@@ -4,7 +4,7 @@ import pytest
 
 from studies.toy_study import TOY
 from tangentkit.studies.registry import STUDIES
-from tangentkit.studies.study import Study
+from tangentkit.studies.trials.study import Study
 
 
 @pytest.fixture
