@@ -24,5 +24,21 @@ STUDIES: tuple[Study, ...] = (
         },
         module="tangentkit.studies.linearization.tangent_rank",
     ),
+    Study(
+        name="width-gap",
+        title="Networks and their linearizations over width",
+        question=(
+            "How much better is a LeNet than its linearization, does the gap close with width, and is it larger where "
+            "the task is harder?"
+        ),
+        source=f"{SAMARIN}, Figures 2 to 4",
+        paper="Samarin 2022",
+        cost={
+            "quick": "about 3 minutes on 2 cores, 1 GB",
+            "evening": "about 40 minutes on 2 cores, 1 GB (estimated)",
+            "full": "about a year on 2 cores, 8 GB (estimated); a GPU or a cluster",
+        },
+        module="tangentkit.studies.linearization.width_gap",
+    ),
 )
 """The studies of this topic."""
