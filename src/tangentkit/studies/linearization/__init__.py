@@ -28,8 +28,8 @@ STUDIES: tuple[Study, ...] = (
         name="width-gap",
         title="Networks and their linearizations over width",
         question=(
-            "How much better is a LeNet than its linearization, does the gap close with width, and is it larger where "
-            "the task is harder?"
+            "How much better is a LeNet than its linearization, does the gap close with width, and is it larger "
+            "where the task is harder?"
         ),
         source=f"{SAMARIN}, Figures 2 to 4",
         paper="Samarin 2022",
@@ -39,6 +39,22 @@ STUDIES: tuple[Study, ...] = (
             "full": "about a year on 2 cores, 8 GB (estimated); a GPU or a cluster",
         },
         module="tangentkit.studies.linearization.width_gap",
+    ),
+    Study(
+        name="binary-solver",
+        title="A linearized network solved exactly",
+        question=(
+            "Is SGD what keeps a linearized network from its network's accuracy, or the linear model itself: what "
+            "does the solution of least norm reach, and where does it overfit?"
+        ),
+        source=f"{SAMARIN}, Tables 1 and 2",
+        paper="Samarin 2022",
+        cost={
+            "quick": "about 3 minutes on 2 cores, 1 GB",
+            "evening": "about 45 minutes on 2 cores, 2 GB (estimated)",
+            "full": "about a month on 2 cores, 96 GB (estimated)",
+        },
+        module="tangentkit.studies.linearization.binary_solver",
     ),
 )
 """The studies of this topic."""
