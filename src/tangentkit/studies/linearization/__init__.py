@@ -6,6 +6,10 @@ SAMARIN = (
     'Samarin, Roth and Belius, "Feature Learning and Random Features in Standard Finite-Width Convolutional Neural '
     'Networks: An Empirical Study" (UAI 2022)'
 )
+ORTIZ = (
+    'Ortiz-Jiménez, Moosavi-Dezfooli and Frossard, "What can linearized neural networks actually say about '
+    'generalization?" (NeurIPS 2021), supplement'
+)
 
 STUDIES: tuple[Study, ...] = (
     Study(
@@ -55,6 +59,22 @@ STUDIES: tuple[Study, ...] = (
             "full": "about a month on 2 cores, 96 GB (estimated)",
         },
         module="tangentkit.studies.linearization.binary_solver",
+    ),
+    Study(
+        name="eigenfunctions",
+        title="Learning the eigenfunctions of a network's own kernel",
+        question=(
+            "How well, how fast and how far does a network learn the eigenfunctions of its tangent kernel, is its "
+            "linearization better at it, and does the kernel turn towards what is learned?"
+        ),
+        source=f"{ORTIZ}, Figures 2 to 7 and Table 1",
+        paper="Ortiz-Jimenez 2021",
+        cost={
+            "quick": "about 4 minutes on 2 cores, 1 GB",
+            "evening": "about 45 minutes on 2 cores, 2 GB (estimated)",
+            "full": "about 2 months on 2 cores, 48 GB (estimated)",
+        },
+        module="tangentkit.studies.linearization.eigenfunctions",
     ),
 )
 """The studies of this topic."""
