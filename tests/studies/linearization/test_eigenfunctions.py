@@ -123,13 +123,18 @@ def test_whole_kinds_of_trials_may_be_missing(rows):
     assert found.tables
 
 
+def gram_matrix(network, x):
+    J = reference.jacobian(network, x)
+    return reference.trace_kernel(J, J).double()
+
+
 def test_a_trial_learns_the_sign_of_an_eigenvector_of_the_gram_matrix():
     setting = trials(TINY)[-1].settings
     assert (setting["index"], setting["watched"]) == (16, (1, 4, 16))
     # Steps of no size: the network stays, so that its alignments are the eigenvalues.
     found = learn(**{**setting, "rate": 1e-12})
     network, x, _ = _start("fashion-mini", "mlp", 2, 48, 16)
-    K = reference.tangent_kernel(network, x).double()
+    K = gram_matrix(network, x)
     values, vectors = (part.flip(-1) for part in torch.linalg.eigh(K))
     expected = (values / 64)[[0, 3, 15]]
     np.testing.assert_allclose(found["alignment_before"], expected, rtol=1e-3)
@@ -155,7 +160,7 @@ def test_energy_is_that_of_the_labels_in_the_first_eigenvectors():
     setting = trials(TINY)[0].settings
     found = concentrate(**{**setting, "rate": 1e-12})
     network, x, classes = _start("fashion-mini", "mlp", 2, 48, 16)
-    vectors = torch.linalg.eigh(reference.tangent_kernel(network, x[:40]).double())[1][:, -5:]
+    vectors = torch.linalg.eigh(gram_matrix(network, x[:40]))[1][:, -5:]
     y = torch.where(classes[:40] < 5, 1.0, -1.0).double()
     assert found["energy_before"] == pytest.approx(float((vectors.T @ y).norm() / y.norm()), rel=1e-3)
     assert found["energy_after"] == pytest.approx(found["energy_before"], rel=1e-3)
