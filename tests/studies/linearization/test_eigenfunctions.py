@@ -1,5 +1,6 @@
 """The study of eigenfunctions: its trials against the Gram matrix, and its claims on records made by hand."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -194,4 +195,4 @@ def test_divergence_fails_the_trial():
 )
 def test_bad_settings_are_refused(wrong):
     with pytest.raises(InputError, match="bad"):
-        Config(**wrong)
+        dataclasses.replace(TINY, **wrong)

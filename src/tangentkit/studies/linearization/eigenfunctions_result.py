@@ -101,7 +101,7 @@ def _courses(learned: Records) -> list[Claim]:
 def _correlation(rows: Records, name: str) -> float:
     """Spearman's; 0 where the values are all the same, which is no growth."""
     values = rows.column(name)
-    return float(spearmanr(rows.column("index"), values)[0]) if len(set(values)) > 1 else 0.0
+    return float(np.asarray(spearmanr(rows.column("index"), values))[0]) if len(set(values)) > 1 else 0.0
 
 
 def _kernels(learned: Records, two_class: Records) -> list[Claim]:
