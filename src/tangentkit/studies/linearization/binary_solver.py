@@ -65,12 +65,12 @@ class Config:
 SCALES = {
     "quick": Config(),
     "evening": Config(
-        train=2400, test=4000, widths=(0.19, 0.4, 1), epochs=150, curve=(150, 300, 600, 1200, 2400, 4800)
+        train=2400, test=4000, widths=(0.19, 0.4, 1.0), epochs=150, curve=(150, 300, 600, 1200, 2400, 4800)
     ),
     "full": Config(
         train=60_000,
         test=10_000,
-        widths=(1, 2, 5),
+        widths=(1.0, 2.0, 5.0),
         epochs=200,
         learning_rate=0.01,
         curve=(7500, 15_000, 30_000, 60_000),

@@ -38,7 +38,7 @@ class Config:
     """The images, in order of preference."""
     samples: int = 60
     """Images m; the Jacobian has 10 m rows."""
-    widths: tuple[float, ...] = (1, 2, 4, 8)
+    widths: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
     """The k of LeNet×k, rising."""
     shift: int = 7
     """How far shifted images are moved, in pixels."""
@@ -52,8 +52,8 @@ class Config:
 
 SCALES = {
     "quick": Config(),
-    "evening": Config(samples=300, widths=(1, 2, 5, 10)),
-    "full": Config(samples=PUBLISHED_SAMPLES, widths=(1, 2, 5, 10, 25, 60)),
+    "evening": Config(samples=300, widths=(1.0, 2.0, 5.0, 10.0)),
+    "full": Config(samples=PUBLISHED_SAMPLES, widths=(1.0, 2.0, 5.0, 10.0, 25.0, 60.0)),
 }
 
 

@@ -43,7 +43,7 @@ class Config:
     """Training images."""
     test: int = 1000
     """Test images."""
-    widths: tuple[float, ...] = (0.5, 1, 2)
+    widths: tuple[float, ...] = (0.5, 1.0, 2.0)
     """The k of LeNet×k, rising."""
     shift: int = 7
     """How far shifted images are moved, in pixels."""
@@ -65,11 +65,11 @@ class Config:
 
 SCALES = {
     "quick": Config(),
-    "evening": Config(train=2000, test=2000, widths=(0.5, 1, 2), epochs=20),
+    "evening": Config(train=2000, test=2000, widths=(0.5, 1.0, 2.0), epochs=20),
     "full": Config(
         train=50_000,
         test=10_000,
-        widths=(1, 2, 5, 10, 25, 60),
+        widths=(1.0, 2.0, 5.0, 10.0, 25.0, 60.0),
         epochs=100,
         decay_every=30,
     ),
