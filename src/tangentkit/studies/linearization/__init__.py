@@ -2,5 +2,79 @@
 
 from tangentkit.studies.trials.study import Study
 
-STUDIES: tuple[Study, ...] = ()
+SAMARIN = (
+    'Samarin, Roth and Belius, "Feature Learning and Random Features in Standard Finite-Width Convolutional Neural '
+    'Networks: An Empirical Study" (UAI 2022)'
+)
+ORTIZ = (
+    'Ortiz-Jiménez, Moosavi-Dezfooli and Frossard, "What can linearized neural networks actually say about '
+    'generalization?" (NeurIPS 2021), supplement'
+)
+
+STUDIES: tuple[Study, ...] = (
+    Study(
+        name="tangent-rank",
+        title="The rank of a network's tangent space over its width",
+        question=(
+            "How many directions does the Jacobian of a freshly initialized LeNet span, does its width add to them, "
+            "and are shifted digits different?"
+        ),
+        source=f"{SAMARIN}, Figures 6 and 7",
+        paper="Samarin 2022",
+        cost={
+            "quick": "about 1 minute on 2 cores, 1 GB",
+            "evening": "about 40 minutes on 2 cores, 3 GB (estimated)",
+            "full": "about 1 day on 2 cores, 16 GB (estimated)",
+        },
+        module="tangentkit.studies.linearization.tangent_rank",
+    ),
+    Study(
+        name="width-gap",
+        title="Networks and their linearizations over width",
+        question=(
+            "How much better is a LeNet than its linearization, does the gap close with width, and is it larger "
+            "where the task is harder?"
+        ),
+        source=f"{SAMARIN}, Figures 2 to 4",
+        paper="Samarin 2022",
+        cost={
+            "quick": "about 3 minutes on 2 cores, 1 GB",
+            "evening": "about 40 minutes on 2 cores, 1 GB (estimated)",
+            "full": "about a year on 2 cores, 8 GB (estimated); a GPU or a cluster",
+        },
+        module="tangentkit.studies.linearization.width_gap",
+    ),
+    Study(
+        name="binary-solver",
+        title="A linearized network solved exactly",
+        question=(
+            "Is SGD what keeps a linearized network from its network's accuracy, or the linear model itself: what "
+            "does the solution of least norm reach, and where does it overfit?"
+        ),
+        source=f"{SAMARIN}, Tables 1 and 2",
+        paper="Samarin 2022",
+        cost={
+            "quick": "about 3 minutes on 2 cores, 1 GB",
+            "evening": "about 45 minutes on 2 cores, 2 GB (estimated)",
+            "full": "about a month on 2 cores, 96 GB (estimated)",
+        },
+        module="tangentkit.studies.linearization.binary_solver",
+    ),
+    Study(
+        name="eigenfunctions",
+        title="Learning the eigenfunctions of a network's own kernel",
+        question=(
+            "How well, how fast and how far does a network learn the eigenfunctions of its tangent kernel, is its "
+            "linearization better at it, and does the kernel turn towards what is learned?"
+        ),
+        source=f"{ORTIZ}, Figures 2 to 7 and Table 1",
+        paper="Ortiz-Jimenez 2021",
+        cost={
+            "quick": "about 4 minutes on 2 cores, 1 GB",
+            "evening": "about 45 minutes on 2 cores, 2 GB (estimated)",
+            "full": "about 2 months on 2 cores, 48 GB (estimated)",
+        },
+        module="tangentkit.studies.linearization.eigenfunctions",
+    ),
+)
 """The studies of this topic."""
