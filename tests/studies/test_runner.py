@@ -81,6 +81,13 @@ def test_failed_and_damaged_trials_are_done_again_and_no_other(toy, tmp_path, do
     assert not run.records.failures
 
 
+def test_whole_numbers_of_a_field_of_floats_are_no_other_trials_when_it_goes_on(toy, tmp_path, done):
+    execute(toy, Config(chance=1), tmp_path, scale="quick")
+    done.clear()
+    assert resume(tmp_path).records.column("share") == [1.0, 1.0, 1.0]
+    assert not done
+
+
 def test_other_fields_do_the_trials_that_are_new(toy, tmp_path, done):
     execute(toy, Config(), tmp_path, scale="quick")
     done.clear()

@@ -16,7 +16,7 @@ from tangentkit.core.progress import Progress, silent
 from tangentkit.studies.environment import here, peak_bytes
 from tangentkit.studies.run_folder import CONFIG, ENVIRONMENT, TRIALS, keep_status, read_config, read_status
 from tangentkit.studies.settings import command_line, override
-from tangentkit.studies.trials.plain import to_plain
+from tangentkit.studies.trials.plain import from_plain, to_plain
 from tangentkit.studies.trials.store import TrialStore
 from tangentkit.studies.trials.study import Study
 from tangentkit.studies.trials.trial import Trial, perform
@@ -49,6 +49,8 @@ def execute(
         InputError: every trial failed.
     """
     code = study.load()
+    # As it will be read again: whole numbers of a field of floats are floats, here and when it goes on.
+    config = from_plain(type(config), to_plain(config, {}), {})
     with keep_status(folder) as sealed:
         wanted = {trial.key: trial for trial in code.trials(config)}
         environment = here(command_line(study, scale, config))
