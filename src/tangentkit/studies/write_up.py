@@ -156,7 +156,7 @@ def _surroundings(run: Run) -> dict[str, str]:
     failed = f", {len(run.records.failures)} failed" if run.records.failures else ""
     return {
         "trials": f"{len(run.records)} finished{failed}, {work:.0f} s of one core in all",
-        "time": "not measured" if seconds is None else f"{seconds:.0f} s for the trials of the last call",
+        **({"time": f"{seconds:.0f} s for the trials of the last call"} if seconds and seconds >= 1 else {}),
         "peak memory": "not measured" if peak is None else f"{format_bytes(peak)} (the calling process)",
         "started": environment.started,
         "machine": f"{environment.machine}; each trial on one thread",

@@ -60,7 +60,7 @@ def test_a_size_whose_trials_failed_is_left_out():
 
 def test_real_trials_take_time():
     for trial in trials(
-        Config(data=("fashion-mini",), samples=(10, 20), width=0.5, dim=16, repeats=1, seeds=(0,))
+        Config(data=("fashion-mini",), samples=(10, 20), width=0.5, dim=512, repeats=1, seeds=(0,))
     ):
         assert trial.function(**trial.settings)["time"] > 0
 

@@ -7,7 +7,7 @@ from tangentkit.core.errors import InputError
 from tangentkit.studies.surrogates.poisoning import NUMBERS, TABLE_3, Config, result, trials
 from tangentkit.studies.trials.records import Records
 
-TINY = Config(data=("digits",), train=60, test=20, epochs=1, dim=32, seeds=(0,))
+TINY = Config(data=("digits",), train=20, test=10, epochs=1, dim=512, seeds=(0,))
 
 
 def made_up(found: dict[str, tuple[float, ...]]) -> Records:

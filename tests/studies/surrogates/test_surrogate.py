@@ -14,7 +14,7 @@ from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.store import TrialStore
 from tangentkit.studies.trials.trial import perform
 
-TINY = Config(cases=("mlp-mnist2", "lenet"), train=40, test=40, passes=0.02, dim=64, seeds=(0, 1))
+TINY = Config(cases=("mlp-mnist2", "lenet"), train=20, test=20, passes=0.02, dim=512, seeds=(0, 1))
 
 
 @pytest.fixture(scope="module")
