@@ -53,6 +53,7 @@ class _Lines:
         start = self._started.setdefault(stage, time.monotonic())
         if done == total:
             say(f"{stage}: done in {time.monotonic() - start:.1f} s")
+            del self._started[stage]  # the next study has one of the same name
 
 
 def exit_code(error: Exception) -> int | None:

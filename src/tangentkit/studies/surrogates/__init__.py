@@ -16,7 +16,7 @@ STUDIES: tuple[Study, ...] = (
         ),
         paper="Engel 2024",
         cost={
-            "quick": "about 2 minutes on one core, 1 GB",
+            "quick": "about 3 minutes on 2 cores, 1 GB",
             "evening": "about 40 minutes on 2 cores (estimated)",
             "full": "about 2 days on 2 cores, 8 GB (estimated)",
         },
