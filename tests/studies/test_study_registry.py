@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tangentkit.core.errors import UnknownNameError
+from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.studies.registry import STUDIES, find
 from tangentkit.studies.settings import command_line, field_docs
 
@@ -45,7 +45,11 @@ def test_every_study_keeps_the_contract(name):
 @pytest.mark.parametrize("scale", ["quick", "full"])
 def test_trials_are_plain_can_travel_and_are_told_apart(name, scale):
     code = find(name).load()
-    trials = code.trials(code.SCALES[scale])
+    try:
+        trials = code.trials(code.SCALES[scale])
+    except InputError as error:
+        assert "no data for this study" in str(error)
+        pytest.skip(f"the published size of {name} needs data that are not here: {error}")
     assert len({trial.key for trial in trials}) == len(trials) > 1
     for trial in (trials[0], trials[-1]):
         assert pickle.loads(pickle.dumps(trial)) == trial
