@@ -48,7 +48,8 @@ def test_trials_are_plain_can_travel_and_are_told_apart(name, scale):
     try:
         trials = code.trials(code.SCALES[scale])
     except InputError as error:
-        assert "no data for this study" in str(error)
+        if "no data for this study" not in str(error):
+            raise
         pytest.skip(f"the published size of {name} needs data that are not here: {error}")
     assert len({trial.key for trial in trials}) == len(trials) > 1
     for trial in (trials[0], trials[-1]):
