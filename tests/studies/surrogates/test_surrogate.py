@@ -55,13 +55,13 @@ def test_real_trials_give_numbers_in_their_ranges(records):
 
 
 def test_one_output_has_one_trace_and_pseudo_kernel(records):
-    row = records.one(case="mlp-mnist2", seed=0)
+    row = records.where(case="mlp-mnist2", seed=0)[0]
     assert row["kernels"]["proj-trNTK"]["tau"] == pytest.approx(row["kernels"]["proj-pNTK"]["tau"])
 
 
 def test_the_same_trial_gives_the_same_numbers(records):
     again = perform(trials(TINY)[0])
-    stored = records.one(case="mlp-mnist2", seed=0)["kernels"]["trNTK"]
+    stored = records.where(case="mlp-mnist2", seed=0)[0]["kernels"]["trNTK"]
     assert again.values["kernels"]["trNTK"]["tau"] == stored["tau"]
 
 
@@ -69,7 +69,7 @@ def test_the_report_of_real_trials_is_drawn(records):
     found = result(TINY, records)
     for figure in found.figures.values():
         assert image(figure, DARK, format="png")
-    gram = np.asarray(records.one(case="lenet", seed=0)["gram"], dtype=float)
+    gram = np.asarray(records.where(case="lenet", seed=0)[0]["gram"], dtype=float)
     np.testing.assert_allclose(gram.diagonal(), 1, atol=1e-3)
     assert found.tables["networks"].ours
 

@@ -120,7 +120,8 @@ def result(config: Config, records: Records) -> Result:
             "belongs to variances of 2 (83.9 %). With variances of 4 it would be 77.0 %.",
             "The comparison of NTK and CK counts settings where the eigenvalue of the NTK is above 1e-15 of its "
             "trace, as published. That filter asks for a large share in the NTK where degrees are high, and so "
-            "makes the trend with erf; without it there is none.",
+            "makes the trend with erf; without it there is none. The claim without the filter is ours, added after a "
+            "first look at the numbers.",
         ),
     )
 

@@ -241,9 +241,11 @@ def result(config: Config, records: Records) -> Result:
         },
         notes=(
             "The bound on the learning rate is 1 / λ_max(K/n) for the loss (1/n) Σ (f - y)², and twice that with a "
-            "factor 1/2 in the loss. It is sharp in a fixed kernel. The kernel of a network shrinks in the first "
-            "steps above the bound, and training then converges: the catapult of Lewkowycz et al. (2020), which "
-            "reaches about twice the bound. The theorem is about infinite width.",
+            "factor 1/2 in the loss. It is sharp in a fixed kernel. That networks learn above it is most likely the "
+            "catapult of Lewkowycz et al. (2020), which reaches about twice the bound: their kernel shrinks in the "
+            "first steps. We did not follow the kernel here. The theorem is about infinite width.",
+            "One claim, that the largest rate of a network is within a factor of two of the bound, became two after "
+            "a first trial run: learning below the bound, and none above it.",
         ),
     )
 

@@ -210,6 +210,8 @@ def result(config: Config, records: Records) -> Result:
 Row = Mapping[str, Any]
 Quantity = Callable[[Row], float]
 """The errors of one trained network at all moments -> a number in orders of magnitude."""
+MakeClaim = Callable[..., Claim]
+NN_OVER_KERNELS, CK_OVER_CKJ = "error of NN over the larger of NTK and CK", "error of CK over CKJ"
 
 
 def _at(row: Row, method: str, moment: int = -1) -> float:
@@ -234,16 +236,20 @@ def _per_seed(config: Config, records: Records, quantity: Quantity) -> tuple[flo
 
 def _claims(config: Config, tanh: Records, relu: Records, wide: Records) -> tuple[Claim, ...]:
     """The statements of Figures 3 to 7."""
-    half = int(np.searchsorted(config.moments, config.epochs / 2))
-    nn_over_kernels, ck_over_ckj = "error of NN over the larger of NTK and CK", "error of CK over CKJ"
 
     def claim(
         statement: str, published: str, words: str, records: Records, quantity: Quantity, low=0.0, high=np.inf
     ) -> Claim:
         words = f"{words} (log10, mean over the functions)"
-        return Claim(
-            statement, words, _per_seed(config, records, quantity), low=low, high=high, published=published
-        )
+        values = _per_seed(config, records, quantity)
+        return Claim(statement, words, values, low=low, high=high, published=published)
+
+    return (*_tanh_claims(config, claim, tanh, wide), *_relu_claims(claim, relu))
+
+
+def _tanh_claims(config: Config, claim: MakeClaim, tanh: Records, wide: Records) -> tuple[Claim, ...]:
+    """Figures 3 to 5."""
+    half = int(np.searchsorted(config.moments, config.epochs / 2))
 
     def lead(row: Row) -> float:
         others = [min(_at(row, name, i) for name in METHODS[:3]) for i in range(len(config.moments))]
@@ -256,7 +262,7 @@ def _claims(config: Config, tanh: Records, relu: Records, wide: Records) -> tupl
         claim(
             "Both kernels of a trained tanh network err less than the network",
             "NN far above NTK and CK (Figure 3)",
-            nn_over_kernels,
+            NN_OVER_KERNELS,
             tanh,
             _network_over_kernels,
         ),
@@ -272,7 +278,7 @@ def _claims(config: Config, tanh: Records, relu: Records, wide: Records) -> tupl
         claim(
             "Least squares on the conjugate features errs less than the conjugate kernel by several orders",
             "lower by several orders of magnitude (Figure 3)",
-            ck_over_ckj,
+            CK_OVER_CKJ,
             tanh,
             _ck_over_ckj,
             2,
@@ -294,22 +300,28 @@ def _claims(config: Config, tanh: Records, relu: Records, wide: Records) -> tupl
         claim(
             "The same with more features than nodes: both kernels err less than the network",
             "same as for the smaller width (Figure 5)",
-            nn_over_kernels,
+            NN_OVER_KERNELS,
             wide,
             _network_over_kernels,
         ),
         claim(
             "The same with more features than nodes: CKJ errs less than CK by several orders",
             "same as for the smaller width (Figure 5)",
-            ck_over_ckj,
+            CK_OVER_CKJ,
             wide,
             _ck_over_ckj,
             2,
         ),
+    )
+
+
+def _relu_claims(claim: MakeClaim, relu: Records) -> tuple[Claim, ...]:
+    """Figures 6 and 7."""
+    return (
         claim(
             "With ReLU the separation vanishes: CKJ errs like CK",
             "the separation vanishes (Figures 6 and 7)",
-            ck_over_ckj,
+            CK_OVER_CKJ,
             relu,
             _ck_over_ckj,
             -0.5,

@@ -57,8 +57,8 @@ def report(records: Records, first: Size, last: Size) -> Result:
         stand_ins=_stand_ins(first, last),
         notes=(
             "Learning rates are those of the published loss (1/2n)‖y - f‖². Where the published size is not run, the "
-            "rate of SGD with large steps is the largest of a few at which that size still converges (SPEC of the "
-            "study, one seed), since the published 22 belongs to n = 2000; all seeds here are new ones.",
+            "rate of SGD with large steps is the largest of a few at which that size still converged in one seed of "
+            "an earlier try, since the published 22 belongs to n = 2000; all seeds here are new ones.",
             _diverged(records),
         ),
     )

@@ -209,6 +209,9 @@ def result(config: Config, records: Records) -> Result:
             ),
         ),
         notes=(
+            f"That a trigger must lead at least {LEARNED:g} % of the images to its class before the claims are "
+            "judged is our rule, made after a first run with 300 images: there it led 82 % of them, recall was 64 % "
+            "with trNTK and 65 % with CK, and seven of the eight claims would have been said not to hold.",
             f"Published: clean accuracy 82.35 %, attack success 99.86 %; here {accuracy:.1f} % and {success:.1f} %.",
             "The authors' notebook compares poisoned tau at other entries than it says (one-hot integers as indices) "
             "and calls the GLM of trNTK in the row of trNTK0: taus of the published table are indicative only.",

@@ -5,7 +5,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.core.errors import UnknownNameError
 
 
 class Records(Sequence[Mapping[str, Any]]):
@@ -103,14 +103,3 @@ class Records(Sequence[Mapping[str, Any]]):
             {row[on]: row[name] for row in self.where(**{by: value})} for value in (first, second)
         )
         return [float(ours[seed] - theirs[seed]) for seed in ours if seed in theirs]
-
-    def one(self, **settings: Any) -> Mapping[str, Any]:
-        """The only row that has these values.
-
-        Raises:
-            InputError: there is none, or more than one.
-        """
-        rows = self.where(**settings)
-        if len(rows) != 1:
-            raise InputError(f"no single trial with {settings}", expected="one", got=len(rows))
-        return rows[0]
