@@ -19,7 +19,7 @@ from tangentkit.compute.sources import SampleSource
 from tangentkit.core.errors import InputError
 from tangentkit.core.memory import memory_budget
 from tangentkit.linalg.operators.operator import Operator
-from tangentkit.surrogate.cross_matrix import CrossMatrix
+from tangentkit.surrogate.cross_matrix import CrossMatrix, joined
 from tangentkit.surrogate.nearest import largest as largest_of
 
 Output = int | Int[Tensor, " n"] | None
@@ -121,7 +121,7 @@ class Attribution:
         Args:
             output: its number, or one for each sample; None for the class that the network predicts.
         """
-        return torch.cat([scores for _, scores in self._of(output)])
+        return joined([scores for _, scores in self._of(output)])
 
     def top(self, k: int, output: Output = None, *, largest: bool = True) -> Top:
         """The k training samples that speak most for an output, or most against it.
@@ -209,9 +209,10 @@ class Attribution:
         """Scores of one output for each sample, strip by strip."""
         chosen, m = self._outputs(output), self.cross.shape[1]
         weights = self.weights.T.contiguous()  # rows that are read one after the other, and not across memory
-        for rows, k in self._strips():
-            c = chosen[rows]
-            yield rows, weights[c].mul_(k).add_((self.offset[c] / m)[:, None])
+        for rows, k in self.cross.strips():
+            # One output for all needs no copy of its weights for each sample.
+            c = chosen[rows] if bool((chosen != chosen[0]).any()) else chosen[:1]
+            yield rows, k.to(weights, copy=True).mul_(weights[c]).add_((self.offset[c] / m)[:, None])
 
     def _outputs(self, output: Output) -> Int[Tensor, " n"]:
         """The output of each sample."""

@@ -40,10 +40,14 @@ class CrossMatrix(ABC):
         n, m = self.shape
         return list(spans(n, memory_budget().rows(8 * m, copies=TOGETHER, most=self.side)))
 
+    def columns(self) -> list[slice]:
+        """Ranges of training samples of which rows are put together."""
+        return list(spans(self.shape[1], self.side))
+
     def strips(self) -> Iterator[tuple[slice, Float[Tensor, "r m"]]]:
         """Ranges of samples with their whole rows; a matrix that takes little of the memory is computed once."""
         if self._whole is None and memory_budget().holds(8 * self.shape[0] * self.shape[1], copies=TOGETHER):
-            self._whole = torch.cat([strip for _, strip in self._computed()])
+            self._whole = joined([strip for _, strip in self._computed()])
         if self._whole is None:
             yield from self._computed()
         else:
@@ -51,12 +55,12 @@ class CrossMatrix(ABC):
 
     def _computed(self) -> Iterator[tuple[slice, Float[Tensor, "r m"]]]:
         for i, rows in enumerate(self.ranges()):
-            columns = [Range("y", j, span) for j, span in enumerate(spans(self.shape[1], self.side))]
-            yield rows, torch.cat([self._checked(Range("x", i, rows), where) for where in columns], 1)
+            columns = [Range("y", j, span) for j, span in enumerate(self.columns())]
+            yield rows, joined([self._checked(Range("x", i, rows), where) for where in columns], dim=1)
 
     def dense(self) -> Float[Tensor, "n m"]:
         """The whole matrix."""
-        return torch.cat([strip for _, strip in self.strips()])
+        return joined([strip for _, strip in self.strips()])
 
     def _checked(self, rows: Range, columns: Range) -> Float[Tensor, "r c"]:
         tile = self.tile(rows, columns)
@@ -91,6 +95,10 @@ class OfFeatures(CrossMatrix):
         self.shape = len(x), len(train)
         self.side = memory_budget().rows(8 * max(train.shape), copies=TOGETHER, most=MAX_SIDE)
         self._latest: tuple[slice, Tensor] | None = None
+
+    def columns(self) -> list[slice]:
+        """All at once: the product is of the size of the rows themselves, and needs no further memory."""
+        return [slice(0, self.shape[1])]
 
     def tile(self, rows: Range, columns: Range) -> Float[Tensor, "r c"]:
         """A matrix product."""
@@ -132,6 +140,11 @@ class OfKernel(CrossMatrix):
             row = kernel.row(self.samples(where))
             self._rows[id(kernel)] = where, row
         return row
+
+
+def joined(parts: list[Tensor], dim: int = 0) -> Tensor:
+    """The parts side by side; one alone is not copied."""
+    return parts[0] if len(parts) == 1 else torch.cat(parts, dim)
 
 
 def cross_matrix(kernel: Kernel | Operator, x: Any, train: Any) -> CrossMatrix:
