@@ -48,10 +48,10 @@ def test_a_network_that_has_not_learned_the_backdoor_decides_nothing():
     assert "80 % of the images" in found.claims[0].remedy
 
 
-def test_published_rows_stand_below_ours():
+def test_published_rows_stand_above_ours():
     table = result(TINY, made_up(TABLE_3)).tables["forensics"]
-    assert [row[0] for row in table.rows][-2:] == ["this run: CK", "published: CK"]
-    assert table.rows[-1][1:] == (*TABLE_3["CK"], None)
+    assert [row[0] for row in table.rows][-2:] == ["published: CK", "this run: CK"]
+    assert table.rows[-2][1:] == (*TABLE_3["CK"], None)
 
 
 def test_a_real_trial_measures_every_kernel():

@@ -22,6 +22,7 @@ from tangentkit.machines import Adam, KernelGLM
 from tangentkit.models import Seed, glorot, mlp
 from tangentkit.report import Claim, Column, Dots, Heatmap, Measured, StandIn, Table
 from tangentkit.studies.trials.data import cards, drawn, first_here
+from tangentkit.studies.trials.published import beside_published
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -352,20 +353,16 @@ def _claims(scores: dict, growth: tuple[float, ...], trained: Records) -> tuple[
 
 
 def _table(scores: dict) -> Table:
-    ours = tuple(
-        (
-            f"{method}, ours",
-            *(Measured.over([pair[i] for pair in values.values()]) for i in (0, 1)),
-        )
+    ours = {
+        method: [Measured.over([pair[i] for pair in values.values()]) for i in (0, 1)]
         for method, values in scores.items()
         if values
-    )
-    return Table(
+    }
+    return beside_published(
         "Accuracy",
         ("method", Column("test accuracy", ".3f"), Column("training accuracy", ".3f")),
-        (*((f"{method}, published", *pair) for method, pair in PUBLISHED.items()), *ours),
+        [(method, PUBLISHED.get(method), ours.get(method)) for method in {**PUBLISHED, **ours}],
         note="Published: one run. Ours: mean and standard error over seeds.",
-        ours=tuple(range(len(PUBLISHED), len(PUBLISHED) + len(ours))),
     )
 
 

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from tangentkit.report import Claim, Column, Dots, Figure, Histogram, Lines, Measured, Series, StandIn, Table
-from tangentkit.report.table import Cell
+from tangentkit.studies.trials.published import Pair, beside_published
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 
@@ -207,32 +207,27 @@ def _further_claims(rows: Records) -> list[Claim]:
 
 
 def _table_8(records: Records, sizes: Any) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    ours = []
+    rows: list[Pair] = []
     for name, (rate, r2, error, words) in TABLE_8.items():
-        rows.append((f"published: {name}", "2000, 1500, 1000", rate, r2, error, None, words))
+        rows.append((name, ("2000, 1500, 1000", rate, r2, error, None, words), None))
         for size in sizes:
             found = _at(records, size).where(diverged=False, regime=name)
             if not found:
                 continue
-            ours.append(len(rows))
-            rows.append(
-                (
-                    f"this run: {name}",
-                    ", ".join(map(str, size)),
-                    found[0]["rate"],
-                    *(Measured.over(found.column(one)) for one in ("r2", "error", "spikes_CK")),
-                    f"stopped after {np.mean(found.column('epochs_run')):.0f} epochs",
-                )
+            ours = (
+                ", ".join(map(str, size)),
+                found[0]["rate"],
+                *(Measured.over(found.column(one)) for one in ("r2", "error", "spikes_CK")),
+                f"stopped after {np.mean(found.column('epochs_run')):.0f} epochs",
             )
-    rows.append(("published: lazy", "2000, 1500, 1000", None, *LAZY, None, ""))
+            rows.append((name, None, ours))
+    rows.append(("lazy", ("2000, 1500, 1000", None, *LAZY, None, ""), None))
     for size in sizes:
         found = _at(records, size).where(diverged=False, regime="GD")
         error = Measured.over(found.column("lazy_error"))
         r2 = Measured.over([1 - row["lazy_error"] / row["variance"] for row in found])
-        ours.append(len(rows))
-        rows.append(("this run: lazy", ", ".join(map(str, size)), None, r2, error, None, ""))
-    return Table(
+        rows.append(("lazy", None, (", ".join(map(str, size)), None, r2, error, None, "")))
+    return beside_published(
         "Four regimes and the lazy benchmark (published Table 8)",
         (
             "regime",
@@ -243,9 +238,8 @@ def _table_8(records: Records, sizes: Any) -> Table:
             Column("spikes of CK", ".1f"),
             "",
         ),
-        tuple(rows),
+        rows,
         note="± is the standard error over seeds.",
-        ours=tuple(ours),
     )
 
 

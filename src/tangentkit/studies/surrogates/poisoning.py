@@ -22,6 +22,7 @@ from tangentkit.report import Bars, Claim, Column, Figure, Measured, StandIn, Ta
 from tangentkit.studies.surrogates.kernel_matrices import Matrices, kernel_matrices
 from tangentkit.studies.surrogates.surrogate_report import KERNELS
 from tangentkit.studies.trials.data import cards, drawn, first_here
+from tangentkit.studies.trials.published import beside_published
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -288,21 +289,19 @@ def _claims(records: Records) -> tuple[Claim, ...]:
 def _table(records: Records) -> Table:
     formats = (".2f", ".2f", ".3f", "+z.2f", ".3f", "+z.2f")
     names = ("precision %", "recall %", "tau", "TAD", "poisoned tau", "poisoned TAD")
-    rows: list[tuple[Any, ...]] = []
-    for kernel in KERNELS:
-        ours = (Measured.over(_column(records, kernel, name)) for name in (*NUMBERS, "recall_fooled"))
-        rows.append((f"this run: {kernel}", *ours))
-        rows.append((f"published: {kernel}", *TABLE_3[kernel], None))
-    return Table(
+    ours = {
+        kernel: [Measured.over(_column(records, kernel, name)) for name in (*NUMBERS, "recall_fooled")]
+        for kernel in KERNELS
+    }
+    return beside_published(
         "Which kernel finds the poison (published Table 3)",
         (
             "kernel",
             *(Column(name, form) for name, form in zip(names, formats, strict=True)),
             Column("recall % where the trigger works", ".2f"),
         ),
-        tuple(rows),
+        [(kernel, (*TABLE_3[kernel], None), ours[kernel]) for kernel in KERNELS],
         note="± is the standard error over seeds.",
-        ours=tuple(range(0, len(rows), 2)),
     )
 
 

@@ -20,7 +20,7 @@ from tangentkit.report import (
     StandIn,
     Table,
 )
-from tangentkit.report.table import Cell
+from tangentkit.studies.trials.published import Pair, beside_published
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 
@@ -252,32 +252,21 @@ def _claims_of_kernels(ten: Records) -> list[Claim]:
 
 
 def _networks(cases: dict[str, Records]) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    ours = []
+    rows: list[Pair] = []
     for case, known in CASES.items():
         rows.append(
-            (
-                f"published: {known.published}",
-                known.networks,
-                known.accuracy,
-                known.difference,
-                known.tau,
-                None,
-            )
+            (known.published, (known.networks, known.accuracy, known.difference, known.tau, None), None)
         )
         if found := cases.get(case):
-            ours.append(len(rows))
-            rows.append(
-                (
-                    f"this run: {_name(found)}",
-                    len(found),
-                    Measured.over(found.column("accuracy")),
-                    _over(found, "difference")["trNTK"],
-                    _over(found, "tau")["trNTK"],
-                    Measured.over([row["tau_class_1"]["trNTK"] for row in found]) if known.classes else None,
-                )
+            ours = (
+                len(found),
+                Measured.over(found.column("accuracy")),
+                _over(found, "difference")["trNTK"],
+                _over(found, "tau")["trNTK"],
+                Measured.over([row["tau_class_1"]["trNTK"] for row in found]) if known.classes else None,
             )
-    return Table(
+            rows.append((_name(found), None, ours))
+    return beside_published(
         "Faithfulness of the trNTK surrogate (published Table 1)",
         (
             "network (data)",
@@ -287,9 +276,8 @@ def _networks(cases: dict[str, Records]) -> Table:
             Column("tau", ".3f"),
             Column("tau of class 1", ".3f"),
         ),
-        (*rows, *((f"published: {name}", *rest, None) for name, *rest in OTHERS)),
+        [*rows, *((name, (*rest, None), None) for name, *rest in OTHERS)],
         note="± is the standard error of the mean over networks.",
-        ours=tuple(ours),
     )
 
 
