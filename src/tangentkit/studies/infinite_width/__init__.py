@@ -41,5 +41,24 @@ STUDIES: tuple[Study, ...] = (
         },
         module="tangentkit.studies.infinite_width.boolean_cube",
     ),
+    Study(
+        name="cntk",
+        title="Convolutional kernels: exact, and of finite networks",
+        question=(
+            "How well does the exact tangent kernel of a convolutional network classify, and how much does the "
+            "linearized finite network lose against it?"
+        ),
+        source=(
+            "Im, course report on neural tangent kernels (2021), on Arora et al., On exact computation with an "
+            "infinitely wide neural net (2019)"
+        ),
+        paper="Im 2021",
+        cost={
+            "quick": "about 5 minutes on 2 cores",
+            "evening": "about an hour on 2 cores (estimated)",
+            "full": "weeks on 2 cores, for clusters: pixels⁴ numbers for each of 150 million pairs (estimated)",
+        },
+        module="tangentkit.studies.infinite_width.cntk",
+    ),
 )
 """The studies of this topic."""

@@ -1,0 +1,148 @@
+"""Convolutional networks at infinite width: how well does the exact kernel classify, and what does a finite one lose?
+
+Kernel regression on the targets 0.9 / -0.1 with the exact tangent kernel of a convolutional network (CNTK; vanilla,
+or with global average pooling, GAP), with that of a perceptron (FC-NTK), and with the tangent kernel of finite
+convolutional networks at their random weights, which is the linearized network trained to the end.
+"""
+
+from dataclasses import dataclass
+from itertools import pairwise
+from math import sqrt
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import adaptive_avg_pool2d, one_hot
+
+from tangentkit import nn as ntk
+from tangentkit.compute import gram
+from tangentkit.compute.kernel import Kernel
+from tangentkit.core.errors import InputError
+from tangentkit.core.seeds import Key
+from tangentkit.empirical import TangentKernel
+from tangentkit.infinite import InfiniteKernel
+from tangentkit.machines import KernelRegression
+from tangentkit.models.inits import standard_normal
+from tangentkit.studies.infinite_width.cntk_result import KINDS
+from tangentkit.studies.infinite_width.cntk_result import result as result
+from tangentkit.studies.trials.data import cards, drawn, first_here
+from tangentkit.studies.trials.trial import Trial, sweep
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of the study of convolutional kernels."""
+
+    digits: tuple[str, ...] = ("mnist", "digits")
+    """Data sets of digits; the first that is here is used."""
+    images: tuple[str, ...] = ("cifar10", "fashion-mini")
+    """Data sets of pictures; the first that is here is used."""
+    pixels: int = 8
+    """Side of the images, after means over patches: a kernel with GAP takes pixels⁴ numbers for a pair of images."""
+    train: int = 150
+    """Training images, balanced, drawn anew for each seed."""
+    test: int = 150
+    """Test images, likewise."""
+    depths: tuple[int, ...] = (1, 3)
+    """Convolutional layers, or hidden layers of the perceptron."""
+    widths: tuple[int, ...] = (16, 64)
+    """Channels of the finite networks."""
+    many: tuple[int, ...] = (100, 300)
+    """Training images of their own size for the kernels without pooling."""
+    many_depth: int = 2
+    """Layers of these."""
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    """One choice of images and one draw of finite networks for each."""
+
+    def __post_init__(self) -> None:
+        if self.pixels < 1:
+            raise InputError("bad side of images", expected="1 or more pixels", got=self.pixels)
+
+
+SCALES = {
+    "quick": Config(),
+    "evening": Config(train=400, test=400, depths=(1, 2, 3), widths=(16, 64, 256), many=(300, 1_000, 2_000)),
+    "full": Config(
+        pixels=32,
+        train=10_000,
+        test=10_000,
+        depths=(2, 3, 5),
+        widths=(16, 64, 256),
+        many=(1_000, 2_000, 5_000, 10_000),
+    ),
+}
+
+
+def trials(config: Config) -> list[Trial]:
+    """Exact kernels and finite networks on small images, then exact kernels on more and larger ones."""
+    names = (first_here(config.digits), first_here(config.images))
+    small = {"data": names, "depth": config.depths, "seed": config.seeds}
+    fixed = {"pixels": config.pixels, "test": config.test}
+    many = {"kind": KINDS[:2], "data": names, "train": config.many, "seed": config.seeds}
+    return [
+        *sweep(exact, {"kind": KINDS, **small}, train=config.train, **fixed),
+        *sweep(linearized, {"kind": KINDS[1:], "width": config.widths, **small}, train=config.train, **fixed),
+        *sweep(exact, many, depth=config.many_depth, pixels=0, test=config.test),
+    ]
+
+
+def exact(
+    *, kind: str, data: str, pixels: int, depth: int, train: int, test: int, seed: int
+) -> dict[str, Any]:
+    """Accuracy of kernel regression with the kernel at infinite width."""
+    key = Key(seed).fold("cntk")
+    known, new = images(data, pixels, train, test, key)
+    kernel = InfiniteKernel(network(kind, known[0][0].shape, depth, 4))
+    return {"accuracy": accuracy(kernel, known, new), "data_cards": cards(data)}
+
+
+def linearized(
+    *, kind: str, width: int, data: str, pixels: int, depth: int, train: int, test: int, seed: int
+) -> dict[str, Any]:
+    """Accuracy of kernel regression with the tangent kernel of a random network of finite width."""
+    key = Key(seed).fold("cntk")
+    known, new = images(data, pixels, train, test, key)
+    model = standard_normal(network(kind, known[0][0].shape, depth, width), key.fold("weights", kind, width))
+    return {"accuracy": accuracy(TangentKernel(model), known, new), "data_cards": cards(data)}
+
+
+Labeled = tuple[Tensor, Tensor]
+
+
+def images(data: str, pixels: int, train: int, test: int, key: Key) -> tuple[Labeled, Labeled]:
+    """Training and test images in float32, standardized by channel, of a side of `pixels`, or their own if 0."""
+    parts = drawn(data, train, test, key=key, standardized=True)
+    side = pixels or parts[0].inputs.shape[-1]
+    known, new = ((adaptive_avg_pool2d(part.inputs.float(), side), part.targets) for part in parts)
+    return known, new
+
+
+def network(kind: str, shape: torch.Size, depth: int, width: int) -> nn.Sequential:
+    """One output; ReLU, weights N(0, 1) scaled by √(2 / fan-in), 3 x 3 filters, zero padding, no biases."""
+    channels, side, _ = shape
+    scale = sqrt(2)
+    if kind == "FC-NTK":
+        sizes = [channels * side * side, *[width] * depth]
+        hidden = [ntk.Linear(a, b, bias=False, w_std=scale) for a, b in pairwise(sizes)]
+        body, head, out = [nn.Flatten()], [], width
+    else:
+        sizes = [channels, *[width] * depth]
+        hidden = [ntk.Conv2d(a, b, 3, padding=1, bias=False, w_std=scale) for a, b in pairwise(sizes)]
+        pooled = kind == "CNTK-GAP"
+        body, head = [], [*([nn.AdaptiveAvgPool2d(1)] if pooled else []), nn.Flatten()]
+        out = width if pooled else width * side * side
+    layers = [part for layer in hidden for part in (layer, nn.ReLU())]
+    return nn.Sequential(*body, *layers, *head, ntk.Linear(out, 1, bias=False))
+
+
+def accuracy(kernel: Kernel, known: Labeled, new: Labeled) -> float:
+    """Percent of new images that kernel regression on targets 0.9 / -0.1 has right, from stored matrices."""
+    (x, y), (z, truth) = known, new
+    targets = one_hot(y, int(max(y.max(), truth.max())) + 1).double() - 0.1
+    with TemporaryDirectory() as folder:
+        K = gram(kernel, x, store=Path(folder) / "train", progress=False).dense().double()
+        k = gram(kernel, z, x, store=Path(folder) / "test", progress=False).dense().double()
+    said = KernelRegression(solver="cholesky").fit(K, targets).predict(k)
+    return 100 * float((said.argmax(1) == truth).double().mean())

@@ -1,0 +1,94 @@
+"""The study of convolutional kernels: its arithmetic, kernels against the printed recursion, and missing trials."""
+
+import pytest
+import torch
+
+from infinite.dense_route import cntk
+from tangentkit.infinite import InfiniteKernel
+from tangentkit.studies.infinite_width import cntk as study
+from tangentkit.studies.infinite_width.cntk_result import gains, losses
+from tangentkit.studies.trials.records import Records
+
+CONFIG = study.Config(depths=(1, 2), widths=(4, 8), seeds=(0, 1, 2))
+TINY = study.Config(
+    digits=("digits",), images=("fashion-mini",), pixels=4, train=20, test=20, depths=(1,), widths=(4,),
+    many=(20,), many_depth=1, seeds=(0,),
+)  # fmt: skip
+
+
+def planted(*, exact: dict[str, float], lost: dict[int, float]) -> list[dict]:
+    """Rows in which exact kernels have these accuracies, and networks of a width lose so many points."""
+    rows = []
+    for data in ("mnist", "cifar10"):
+        for seed in CONFIG.seeds:
+            for depth in CONFIG.depths:
+                place = {"data": data, "seed": seed, "depth": depth, "pixels": 8, "train": 150}
+                noise = 0.1 * seed + depth
+                rows += [{**place, "kind": kind, "accuracy": value + noise} for kind, value in exact.items()]
+                rows += [
+                    {
+                        **place,
+                        "kind": kind,
+                        "width": width,
+                        "accuracy": exact[kind] + noise - points - 0.01 * seed,
+                    }
+                    for kind in ("CNTK", "CNTK-GAP")
+                    for width, points in lost.items()
+                ]
+    return rows
+
+
+AS_PUBLISHED = planted(exact={"FC-NTK": 40.0, "CNTK": 45.0, "CNTK-GAP": 55.0}, lost={4: 12.0, 8: 5.0})
+
+
+def test_what_is_planted_as_published_holds():
+    claims = study.result(CONFIG, Records(AS_PUBLISHED)).claims
+    assert [claim.verdict for claim in claims] == ["holds", "not decided", "holds", "holds", "holds"]
+
+
+def test_the_reverse_does_not_hold():
+    rows = planted(exact={"FC-NTK": 60.0, "CNTK": 58.0, "CNTK-GAP": 50.0}, lost={4: -9.0, 8: -2.0})
+    verdicts = [claim.verdict for claim in study.result(CONFIG, Records(rows)).claims]
+    assert verdicts == ["does not hold", "not decided", "does not hold", "does not hold", "does not hold"]
+
+
+def test_the_number_of_points_is_decided_at_the_published_size():
+    large = study.Config(pixels=32, train=10_000, depths=(1, 2), widths=(4, 8))
+    assert study.result(large, Records(AS_PUBLISHED)).claims[1].verdict == "holds"
+
+
+def test_losses_and_gains_are_means_over_depths():
+    records = Records(AS_PUBLISHED).where(data="cifar10")
+    assert losses(records, 8) == pytest.approx((5.0, 5.01, 5.02))
+    assert gains(records, "CNTK-GAP", "FC-NTK") == pytest.approx((15.0,) * 3)
+
+
+def test_missing_trials_leave_a_page():
+    some = [row for row in AS_PUBLISHED if row["seed"] or row.get("width") != 8]
+    found = study.result(CONFIG, Records(some))
+    assert len(found.claims[0].values) == 2
+    assert study.result(CONFIG, Records([])).claims[0].verdict == "not decided"
+
+
+@pytest.mark.parametrize("kind", ["CNTK", "CNTK-GAP"])
+def test_the_kernel_is_the_printed_one_up_to_a_factor(kind):
+    x = torch.randn(3, 2, 4, 4, dtype=torch.float64)
+    ours = InfiniteKernel(study.network(kind, x[0].shape, 2, 4).double())(x)
+    theirs = torch.stack(
+        [torch.stack([cntk(a, b, depth=2, q=3, gap=kind == "CNTK-GAP") for b in x]) for a in x]
+    ).reshape(3, 3)
+    torch.testing.assert_close(ours / ours[0, 0], theirs / theirs[0, 0], rtol=1e-10, atol=0)
+
+
+def test_real_trials_fill_every_table_and_figure():
+    rows = [{**trial.settings, **trial.function(**trial.settings)} for trial in study.trials(TINY)]
+    assert all(0 <= row["accuracy"] <= 100 for row in rows)
+    found = study.result(TINY, Records(rows))
+    assert len(found.tables["accuracy"].rows) == 5
+    assert set(found.figures) == {"width on digits", "width on fashion-mini", "number of images"}
+
+
+def test_wide_networks_classify_as_the_exact_kernel_does():
+    settings = {"data": "digits", "pixels": 4, "depth": 1, "train": 60, "test": 60, "seed": 0}
+    wide = study.linearized(kind="CNTK", width=2048, **settings)["accuracy"]
+    assert wide == pytest.approx(study.exact(kind="CNTK", **settings)["accuracy"], abs=5)
