@@ -51,5 +51,21 @@ STUDIES: tuple[Study, ...] = (
         },
         module="tangentkit.studies.surrogates.kernel_cost",
     ),
+    Study(
+        name="pretrained-surrogate",
+        title="Surrogates of pre-trained networks: CIFAR-10 ResNets and MiniLM on CoLA",
+        question=(
+            "How faithful are kernel surrogates of real networks that somebody else trained, on which kernel, and at "
+            "what price?"
+        ),
+        source="Engel et al. (PNNL), Faithful and efficient explanations for neural networks, Tables 1 and 2",
+        paper="PNNL 2023",
+        cost={
+            "quick": "about 6 minutes on 2 cores, 3 GB",
+            "evening": "about 2 hours on 2 cores, 4 GB (estimated)",
+            "full": "about a day on 2 cores, 12 GB (estimated)",
+        },
+        module="tangentkit.studies.surrogates.pretrained_surrogate",
+    ),
 )
 """The studies of this topic."""

@@ -1,0 +1,207 @@
+"""Result of the surrogates of pre-trained networks: rows of Tables 1 and 2, and what each kernel costs."""
+
+from collections.abc import Sequence
+
+from tangentkit.report import Bars, Claim, Column, Figure, Measured, StandIn, Table
+from tangentkit.report.table import Cell
+from tangentkit.studies.surrogates.surrogate_report import KERNELS, SMALL_DIFFERENCE, TABLE_2
+from tangentkit.studies.trials.records import Records
+from tangentkit.studies.trials.study import Result
+
+FAITHFUL = 0.7
+"""The published claim: tau is at least this everywhere."""
+NUMBERS = ("tau", "difference", "agreement", "time", "memory")
+
+
+def report(
+    records: Records, *, images: Sequence[int], sentences: tuple[int, int], model: str, dim: int
+) -> Result:
+    """Of finished trials.
+
+    Args:
+        records: of all three kinds of trials.
+        images: training and test images of cheap kernels, of dear ones, and of the exact kernel.
+        sentences: training and test sentences of the text model.
+        model: its name.
+        dim: features of projected kernels.
+    """
+    networks = by_network(records)
+    small = next(iter(networks), "ResNet-20")
+    best = {
+        name: max(rows, key=lambda kernel: rows[kernel].mean("tau"), default="–")
+        for name, rows in networks.items()
+    }
+    return Result(
+        answer=" ".join(
+            f"{name}: the best surrogate stands on {kernel}, tau {Measured.over(networks[name][kernel].column('tau')):.2f}."
+            for name, kernel in best.items()
+        )
+        or "No trial has finished.",
+        claims=_claims(networks, records.having("error"), small),
+        tables={"faithfulness": _table(networks), "exact": _exact(records.having("error"))},
+        figures=_figures(networks),
+        stand_ins=(
+            StandIn(
+                "networks",
+                "ResNet18, ResNet34 and MobileNetV2 on CIFAR-10, trained by the authors",
+                f"the published CIFAR-10 checkpoints of {', '.join(n for n in networks if n.startswith('ResNet'))}",
+                "theirs are not to be had; these have 0.27 and 0.85 million parameters, not 11 million",
+            ),
+            StandIn(
+                "images",
+                "50,000 training and 10,000 test images",
+                f"{images[0]:,} and {images[1]:,}; for proj-trNTK and Em {images[2]:,} and {images[3]:,}",
+                "time on two cores; --scale full takes all",
+            ),
+            StandIn(
+                "text model",
+                "BERT-base tuned on 6,840 sentences of CoLA, 4 seeds",
+                f"{model} tuned on {sentences[0]:,}, tested on {sentences[1]:,}",
+                "BERT-base is not to be had here",
+            ),
+        ),
+        terms={
+            **{name: words for name, words in KERNELS.items() if name != "trNTK0"},
+            "tau": "Kendall's rank correlation of the probabilities that network and surrogate give to the true class",
+            "TAD": "test accuracy difference: accuracy of the surrogate minus that of the network, in points",
+        },
+        notes=(
+            f"Projected kernels have {dim:,} features. Seeds differ in the images and in the projection, not in the "
+            "ResNets, of which there is one of each depth: intervals are about images, not about networks. A "
+            "surrogate here sees a part of the images that the network was trained on.",
+            "Memory is by how much the process grew meanwhile; features stay in memory, nothing is written to disk.",
+        ),
+    )
+
+
+def by_network(records: Records) -> dict[str, dict[str, Records]]:
+    """Network -> kernel -> rows with tau, difference, agreement, accuracy, time and memory."""
+    found: dict[str, dict[str, Records]] = {}
+    for depth, rows in records.having("kernel").by("depth").items():
+        found[f"ResNet-{depth}"] = {kernel: rows.where(kernel=kernel) for kernel in KERNELS if rows.where(kernel=kernel)}
+    text = records.having("kernels")
+    if text:
+        names = list(text[0]["kernels"])
+        found["MiniLM on CoLA"] = {
+            name: Records([{"seed": row["seed"], **row["kernels"][name]} for row in text]) for name in names
+        }
+    return found
+
+
+def _claims(networks: dict[str, dict[str, Records]], exact: Records, small: str) -> tuple[Claim, ...]:
+    found = []
+    for name, kernels in networks.items():
+        kernel = "proj-trNTK" if "proj-trNTK" in kernels else "proj-pNTK"
+        published = "at least 0.7 everywhere, with trNTK" + ("" if kernel == "proj-trNTK" else " (not pNTK)")
+        found += [
+            Claim(
+                f"{name}: a surrogate ranks test points as the network does, tau at least {FAITHFUL:g}",
+                f"tau of {kernel}",
+                tuple(kernels[kernel].column("tau")) if kernel in kernels else (),
+                low=FAITHFUL,
+                published=published,
+            ),
+            Claim(
+                f"{name}: it is as accurate, within {SMALL_DIFFERENCE:g} points",
+                f"TAD of {kernel} in points",
+                tuple(kernels[kernel].column("difference")) if kernel in kernels else (),
+                low=-SMALL_DIFFERENCE,
+                high=SMALL_DIFFERENCE,
+                published="-0.4 to -0.28 (ResNets), -0.1 (BERT)",
+            ),
+        ]
+    ours = networks.get(small, {})
+    for other in ("proj-pNTK", "Em", "CK"):
+        if "proj-trNTK" in ours and other in ours:
+            first, second = (
+                {row["seed"]: row["tau"] for row in ours[name]} for name in ("proj-trNTK", other)
+            )
+            found.append(
+                Claim(
+                    f"{small}: the trace of the tangent kernel is more faithful than {other}",
+                    f"tau of proj-trNTK minus tau of {other}",
+                    tuple(first[seed] - second[seed] for seed in first if seed in second),
+                    low=0.0,
+                    published=f"0.737 against {TABLE_2[other][0][0]} (ResNet18)",
+                )
+            )
+    found.append(
+        Claim(
+            f"{small}: the projection is close to the exact kernel",
+            "tau of the exact trNTK minus that of its projection, on the same few images",
+            tuple(row["exact"]["tau"] - row["projected"]["tau"] for row in exact),
+            low=-0.1,
+            high=0.1,
+            published="0.776 against 0.737 (ResNet18); within 0.1 is our rule",
+        )
+    )
+    return tuple(found)
+
+
+def _table(networks: dict[str, dict[str, Records]]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    ours = []
+    for kernel in ("trNTK", "proj-trNTK", "proj-pNTK", "Em", "CK"):
+        for place, name in enumerate(("ResNet18", "BERT-base")):
+            tau, difference = (TABLE_2[kernel][number][place] for number in (0, 1))
+            rows.append((f"published: {kernel}, {name}", None, tau, difference, None, None, None))
+    for name, kernels in networks.items():
+        for kernel, found in kernels.items():
+            ours.append(len(rows))
+            accuracy = Measured.over(found.column("accuracy"))
+            rows.append(
+                (
+                    f"this run: {kernel}, {name}",
+                    accuracy,
+                    *(Measured.over(found.column(number)) for number in NUMBERS),
+                )
+            )
+    return Table(
+        "Faithfulness of each kernel, and its cost (published Tables 1 and 2)",
+        (
+            "kernel, network",
+            Column("network's accuracy %", ".1f"),
+            Column("tau", ".3f"),
+            Column("TAD", "+z.2f"),
+            Column("same class %", ".1f"),
+            Column("seconds", ".1f"),
+            Column("memory (MB)", ".0f"),
+        ),
+        tuple(rows),
+        note="± is the standard error over seeds. Seconds of one core: kernel, fit and test together.",
+        ours=tuple(ours),
+    )
+
+
+def _exact(rows: Records) -> Table:
+    def over(which: str, number: str) -> Measured:
+        return Measured.over([row[which][number] for row in rows])
+
+    return Table(
+        "The exact trace of the tangent kernel beside its projection, on the same images",
+        ("kernel", Column("tau", ".3f"), Column("TAD", "+z.2f"), Column("seconds", ".1f"), Column("error of K", ".3f")),
+        tuple(
+            (
+                name,
+                *(over(which, number) for number in ("tau", "difference", "time")),
+                Measured.over(rows.column("error")) if which == "projected" else None,
+            )
+            for which, name in (("exact", "trNTK"), ("projected", "proj-trNTK"))
+        ),
+        note="Error of K: ‖K - K_projected‖ / ‖K‖ (Frobenius) between training images.",
+        ours=(0, 1),
+    )
+
+
+def _figures(networks: dict[str, dict[str, Records]]) -> dict[str, Figure]:
+    return {
+        f"tau of {name}": Bars(
+            title=f"Faithfulness of the kernels of {name}",
+            caption="Kendall's tau between network and surrogate, mean and standard error over seeds; dots are seeds.",
+            values={kernel: rows.column("tau") for kernel, rows in kernels.items()},
+            x_label="tau",
+            level=FAITHFUL,
+            size=(4.8, 2.4),
+        )
+        for name, kernels in networks.items()
+    }

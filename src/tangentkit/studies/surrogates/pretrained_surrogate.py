@@ -1,0 +1,209 @@
+"""Surrogates of networks that somebody else trained (rows of Tables 1 and 2): CIFAR-10 ResNets, MiniLM on CoLA.
+
+The ResNets come with their weights and are not trained here; MiniLM gets a head and is tuned on CoLA, once a seed.
+Each kernel of each network gets a surrogate on the network's own training data, and is compared with the network on
+test data. Time, memory and what a kernel keeps of each sample are measured beside it.
+"""
+
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tangentkit.compute.kernel import Kernel
+from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.core.seeds import Key
+from tangentkit.core.batches import Batch
+from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
+from tangentkit.linearized import Training, train
+from tangentkit.machines import KernelGLM
+from tangentkit.models import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, load_cifar_resnet
+from tangentkit.sketch import SketchedTangentKernel
+from tangentkit.studies.surrogates.pretrained_report import report
+from tangentkit.studies.surrogates.surrogate_report import KERNELS
+from tangentkit.studies.trials.data import cards, drawn, first_here, whole
+from tangentkit.studies.trials.records import Records
+from tangentkit.studies.trials.study import Result
+from tangentkit.studies.trials.text_models import MINILM, TextClassifier, check_model, pretrained, tokens
+from tangentkit.studies.trials.trial import Trial, sweep
+from tangentkit.surrogate.kernel_comparison import cost_of
+from tangentkit.surrogate.surrogate import Surrogate
+
+Labeled = tuple[Batch, Tensor]
+
+LENGTH = 16
+"""Tokens of a sentence: few of CoLA have more."""
+CHEAP = ("proj-pNTK", "CK")
+"""Kernels of one backward pass, or none, a sample."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Settings of the surrogates of pre-trained networks."""
+
+    resnets: tuple[int, ...] = (20, 56)
+    """Depths of the CIFAR-10 ResNets."""
+    train: int = 1_000
+    """Training images that kernels of one pass are fitted to, balanced, drawn anew for each seed."""
+    test: int = 500
+    """Test images, likewise."""
+    dear_train: int = 200
+    """Training images of the kernels that take a pass for each output or layer, of the smallest ResNet alone."""
+    dear_test: int = 200
+    """Test images of these."""
+    exact: int = 40
+    """Training images, and as many test images, of the exact kernel that the projected one is compared with."""
+    model: str = MINILM
+    """The text model: a name of Hugging Face, or a folder."""
+    sentences: int = 300
+    """Sentences of CoLA that the text model is tuned on; 0 leaves it out."""
+    test_sentences: int = 200
+    """Sentences that it is tested on."""
+    epochs: int = 3
+    """Passes over these sentences."""
+    dim: int = 2048
+    """Features of the projected kernels."""
+    ridge: float = 1e-4
+    """Penalty of the kernel GLM on its squared weights."""
+    seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+    """One choice of samples, one projection, and one tuned text model for each."""
+
+    def __post_init__(self) -> None:
+        for depth in self.resnets:
+            if depth not in (20, 32, 44, 56):
+                raise UnknownNameError("depth of a CIFAR-10 ResNet", depth, (20, 32, 44, 56))
+        if min(self.train, self.test, self.dear_train, self.dear_test, self.exact) < 20:
+            raise InputError("too few images", expected="20 or more of each kind", got=self.exact)
+
+
+SCALES = {
+    "quick": Config(),
+    "evening": Config(train=10_000, test=2_000, dear_train=2_000, dear_test=500, exact=200, sentences=2_000,
+                      test_sentences=500, dim=4096),
+    "full": Config(train=50_000, test=10_000, dear_train=50_000, dear_test=10_000, exact=1_000, sentences=6_840,
+                   test_sentences=516, epochs=4, dim=10_240),
+}  # fmt: skip
+
+
+def trials(config: Config) -> list[Trial]:
+    """One for each ResNet, kernel and seed; one for each tuned text model."""
+    first_here(("cifar10",))
+    fixed = {"dim": config.dim, "ridge": config.ridge}
+    dear = tuple(name for name in KERNELS if name not in CHEAP and not name.startswith("trNTK"))
+    cheap = {"depth": config.resnets, "kernel": CHEAP, "seed": config.seeds}
+    costly = {"depth": config.resnets[:1], "kernel": dear, "seed": config.seeds}
+    found = [
+        *sweep(of_resnet, cheap, train=config.train, test=config.test, **fixed),
+        *sweep(of_resnet, costly, train=config.dear_train, test=config.dear_test, **fixed),
+        *sweep(
+            exact_beside_projected,
+            {"depth": config.resnets[:1], "seed": config.seeds},
+            images=config.exact,
+            **fixed,
+        ),
+    ]
+    if config.sentences:
+        first_here(("cola",))
+        check_model(config.model)
+        text = {"sentences": config.sentences, "test": config.test_sentences, "epochs": config.epochs}
+        found += sweep(of_text_model, {"seed": config.seeds}, model=config.model, **text, **fixed)
+    return found
+
+
+def of_resnet(
+    *, depth: int, kernel: str, train: int, test: int, dim: int, ridge: float, seed: int
+) -> dict[str, Any]:
+    """Faithfulness and cost of one kernel of a pre-trained ResNet."""
+    key = Key(seed).fold("pretrained-surrogate", depth)
+    known, new = normalized(train, test, key)
+    network = load_cifar_resnet(depth)
+    return {
+        **measured(network, kernel_of(kernel, network, dim, seed), known, new, ridge),
+        "data_cards": cards("cifar10"),
+    }
+
+
+def exact_beside_projected(*, depth: int, images: int, dim: int, ridge: float, seed: int) -> dict[str, Any]:
+    """The exact trace of the tangent kernel of a ResNet, and its projection, on the same few images."""
+    known, new = normalized(images, images, Key(seed).fold("pretrained-surrogate", "exact", depth))
+    network = load_cifar_resnet(depth)
+    exact, projected = (
+        measured(network, kernel_of(name, network, dim, seed), known, new, ridge)
+        for name in ("trNTK", "proj-trNTK")
+    )
+    left, right = (
+        kernel_of(name, network, dim, seed)(known[0]).double() for name in ("trNTK", "proj-trNTK")
+    )
+    return {
+        "exact": exact,
+        "projected": projected,
+        "error": float((left - right).norm() / left.norm()),
+        "data_cards": cards("cifar10"),
+    }
+
+
+def of_text_model(
+    *, model: str, sentences: int, test: int, epochs: int, dim: int, ridge: float, seed: int
+) -> dict[str, Any]:
+    """Tunes a text model on CoLA, and measures the kernels of one pass."""
+    key = Key(seed).fold("pretrained-surrogate", "cola")
+    parts = [whole("cola", "train").partition(sentences, key=key.fold("train"))[0]]
+    parts.append(whole("cola", "dev").partition(test, key=key.fold("test"))[0])
+    known, new = ((tokens(model, list(part.inputs), LENGTH), part.targets) for part in parts)
+    network = TextClassifier(pretrained(model), "mean", key.fold("head"))
+    settings = Training(epochs, 1e-4, optimizer="adam", batch=16, loss="cross-entropy")
+    train(network, known[0], known[1], settings, key=key.fold("order"))
+    found = {
+        name: measured(network, kernel_of(name, network, dim, seed), known, new, ridge) for name in CHEAP
+    }
+    return {"kernels": found, "data_cards": cards("cola", splits=("train", "dev"))}
+
+
+def normalized(train: int, test: int, key: Key) -> tuple[Labeled, Labeled]:
+    """Training and test images of CIFAR-10 as the ResNets take them."""
+    mean, std = (torch.tensor(value)[:, None, None] for value in (CIFAR_RESNET_MEAN, CIFAR_RESNET_STD))
+    known, new = ((part.inputs.sub(mean).div(std), part.targets) for part in drawn("cifar10", train, test, key=key))
+    return known, new
+
+
+def kernel_of(name: str, network: nn.Module, dim: int, seed: int) -> Kernel:
+    """A kernel by its published name, as a cosine."""
+    if name == "trNTK":
+        return TangentKernel(network).normalized()
+    if name == "Em":
+        return EmbeddingKernel(network).normalized()
+    if name == "CK":
+        return ConjugateKernel(network).normalized()
+    outputs = {"proj-trNTK": "trace", "proj-pNTK": "pseudo"}[name]
+    return SketchedTangentKernel(network, dim, outputs, seed=seed).normalized()
+
+
+def measured(network: nn.Module, kernel: Kernel, known: Labeled, new: Labeled, ridge: float) -> dict[str, float]:
+    """Faithfulness of the surrogate on a kernel, and what kernel, fit and test together took."""
+    start = time.process_time()
+    with cost_of() as cost:
+        surrogate = Surrogate(network, kernel, machine=KernelGLM(ridge=ridge))
+        surrogate.fit(*known, progress=False)
+        found = surrogate.faithfulness(*new, bootstrap=2)
+    return {
+        "tau": found.kendall_tau.value,
+        "difference": found.accuracy_difference.value,
+        "agreement": found.agreement.value,
+        "accuracy": found.network_accuracy.value,
+        "r2": found.r2.value,
+        "time": time.process_time() - start,
+        "memory": cost.peak_bytes / 1e6,
+    }
+
+
+def result(config: Config, records: Records) -> Result:
+    """Tables, figures and claims."""
+    return report(
+        records,
+        images=(config.train, config.test, config.dear_train, config.dear_test, config.exact),
+        sentences=(config.sentences, config.test_sentences),
+        model=config.model,
+        dim=config.dim,
+    )
