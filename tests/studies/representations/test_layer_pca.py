@@ -142,7 +142,7 @@ def test_layers_are_spread_over_depth():
 def test_missing_networks_are_said_before_any_trial(monkeypatch, tmp_path):
     monkeypatch.setattr(layer_pca, "first_here", lambda names: names[0])
     monkeypatch.setenv("TANGENTKIT_DATA", str(tmp_path))
-    with pytest.raises(InputError, match="no network for this study, the trained ResNet-20 is not here"):
+    with pytest.raises(InputError, match="no model for this study, the trained ResNet-20 is not here"):
         trials(Config())
 
 

@@ -11,7 +11,8 @@ STUDIES: tuple[Study, ...] = (
             "three enough?"
         ),
         source=(
-            "PNNL report (2023), section on principal components of learned representations: Figures 17 and 18"
+            "PNNL report on mathematical foundations (2023), Section 4, principal components of learned "
+            "representations: Figures 17 and 18"
         ),
         paper="PNNL 2023",
         cost={
@@ -20,6 +21,25 @@ STUDIES: tuple[Study, ...] = (
             "full": "weeks on 2 cores, 64 GB (estimated)",
         },
         module="tangentkit.studies.representations.layer_pca",
+    ),
+    Study(
+        name="foundation-probe",
+        title="Probe or fine-tune a pre-trained text model",
+        question=(
+            "Is a linear probe on few hand-labeled tweets as good as fine-tuning, there or on many tweets of another "
+            "source, and do embeddings show that the sources differ?"
+        ),
+        source=(
+            "PNNL report on mathematical foundations (2023), Sections 2 and 3, distribution shift by embedded "
+            "representations: Tables 5 to 7, Figures 12 to 15"
+        ),
+        paper="PNNL 2023",
+        cost={
+            "quick": "about 5 minutes on 2 cores, 2 GB",
+            "evening": "about 40 minutes on 2 cores, 2 GB (estimated)",
+            "full": "weeks on 2 cores, a day with a GPU (estimated)",
+        },
+        module="tangentkit.studies.representations.foundation_probe",
     ),
 )
 """The studies of this topic."""

@@ -73,7 +73,7 @@ def trials(config: Config) -> list[Trial]:
         try:
             load_cifar_resnet(depth)
         except DataError as error:
-            raise InputError(f"no network for this study, {error.problem}", hint=error.hint) from error
+            raise InputError(f"no model for this study, {error.problem}", hint=error.hint) from error
     return sweep(
         probe,
         {"depth": config.depths, "seed": config.seeds},
