@@ -58,8 +58,8 @@ STUDIES: tuple[Study, ...] = (
             "How faithful are kernel surrogates of real networks that somebody else trained, on which kernel, and at "
             "what price?"
         ),
-        source="Engel et al. (PNNL), Faithful and efficient explanations for neural networks, Tables 1 and 2",
-        paper="PNNL 2023",
+        source="Engel et al. (ICLR 2024), Tables 1 and 2: rows of pre-trained networks",
+        paper="Engel 2024",
         cost={
             "quick": "about 6 minutes on 2 cores, 3 GB",
             "evening": "about 2 hours on 2 cores, 4 GB (estimated)",

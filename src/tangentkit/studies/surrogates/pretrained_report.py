@@ -33,7 +33,7 @@ def report(
     }
     return Result(
         answer=" ".join(
-            f"{name}: the best surrogate stands on {kernel}, tau {Measured.over(networks[name][kernel].column('tau')):.2f}."
+            f"{name}: the best surrogate stands on {kernel}, tau {networks[name][kernel].mean('tau'):.2f}."
             for name, kernel in best.items()
         )
         or "No trial has finished.",
@@ -62,7 +62,7 @@ def report(
         ),
         terms={
             **{name: words for name, words in KERNELS.items() if name != "trNTK0"},
-            "tau": "Kendall's rank correlation of the probabilities that network and surrogate give to the true class",
+            "tau": "Kendall's rank correlation of the probabilities of network and surrogate for the true class",
             "TAD": "test accuracy difference: accuracy of the surrogate minus that of the network, in points",
         },
         notes=(
@@ -78,7 +78,9 @@ def by_network(records: Records) -> dict[str, dict[str, Records]]:
     """Network -> kernel -> rows with tau, difference, agreement, accuracy, time and memory."""
     found: dict[str, dict[str, Records]] = {}
     for depth, rows in records.having("kernel").by("depth").items():
-        found[f"ResNet-{depth}"] = {kernel: rows.where(kernel=kernel) for kernel in KERNELS if rows.where(kernel=kernel)}
+        found[f"ResNet-{depth}"] = {
+            kernel: rows.where(kernel=kernel) for kernel in KERNELS if rows.where(kernel=kernel)
+        }
     text = records.having("kernels")
     if text:
         names = list(text[0]["kernels"])
@@ -179,7 +181,13 @@ def _exact(rows: Records) -> Table:
 
     return Table(
         "The exact trace of the tangent kernel beside its projection, on the same images",
-        ("kernel", Column("tau", ".3f"), Column("TAD", "+z.2f"), Column("seconds", ".1f"), Column("error of K", ".3f")),
+        (
+            "kernel",
+            Column("tau", ".3f"),
+            Column("TAD", "+z.2f"),
+            Column("seconds", ".1f"),
+            Column("error of K", ".3f"),
+        ),
         tuple(
             (
                 name,
@@ -197,7 +205,7 @@ def _figures(networks: dict[str, dict[str, Records]]) -> dict[str, Figure]:
     return {
         f"tau of {name}": Bars(
             title=f"Faithfulness of the kernels of {name}",
-            caption="Kendall's tau between network and surrogate, mean and standard error over seeds; dots are seeds.",
+            caption="Kendall's tau between network and surrogate, mean and standard error; dots are seeds.",
             values={kernel: rows.column("tau") for kernel, rows in kernels.items()},
             x_label="tau",
             level=FAITHFUL,

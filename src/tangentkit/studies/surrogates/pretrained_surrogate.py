@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from tangentkit.compute.kernel import Kernel
-from tangentkit.core.errors import InputError, UnknownNameError
-from tangentkit.core.seeds import Key
 from tangentkit.core.batches import Batch
+from tangentkit.core.errors import InputError
+from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
 from tangentkit.linearized import Training, train
 from tangentkit.machines import KernelGLM
@@ -73,7 +73,7 @@ class Config:
     def __post_init__(self) -> None:
         for depth in self.resnets:
             if depth not in (20, 32, 44, 56):
-                raise UnknownNameError("depth of a CIFAR-10 ResNet", depth, (20, 32, 44, 56))
+                raise InputError("bad depth of a CIFAR-10 ResNet", expected="20, 32, 44 or 56", got=depth)
         if min(self.train, self.test, self.dear_train, self.dear_test, self.exact) < 20:
             raise InputError("too few images", expected="20 or more of each kind", got=self.exact)
 
@@ -133,9 +133,7 @@ def exact_beside_projected(*, depth: int, images: int, dim: int, ridge: float, s
         measured(network, kernel_of(name, network, dim, seed), known, new, ridge)
         for name in ("trNTK", "proj-trNTK")
     )
-    left, right = (
-        kernel_of(name, network, dim, seed)(known[0]).double() for name in ("trNTK", "proj-trNTK")
-    )
+    left, right = (kernel_of(name, network, dim, seed)(known[0]).double() for name in ("trNTK", "proj-trNTK"))
     return {
         "exact": exact,
         "projected": projected,
@@ -164,7 +162,9 @@ def of_text_model(
 def normalized(train: int, test: int, key: Key) -> tuple[Labeled, Labeled]:
     """Training and test images of CIFAR-10 as the ResNets take them."""
     mean, std = (torch.tensor(value)[:, None, None] for value in (CIFAR_RESNET_MEAN, CIFAR_RESNET_STD))
-    known, new = ((part.inputs.sub(mean).div(std), part.targets) for part in drawn("cifar10", train, test, key=key))
+    known, new = (
+        (part.inputs.sub(mean).div(std), part.targets) for part in drawn("cifar10", train, test, key=key)
+    )
     return known, new
 
 
@@ -180,7 +180,9 @@ def kernel_of(name: str, network: nn.Module, dim: int, seed: int) -> Kernel:
     return SketchedTangentKernel(network, dim, outputs, seed=seed).normalized()
 
 
-def measured(network: nn.Module, kernel: Kernel, known: Labeled, new: Labeled, ridge: float) -> dict[str, float]:
+def measured(
+    network: nn.Module, kernel: Kernel, known: Labeled, new: Labeled, ridge: float
+) -> dict[str, float]:
     """Faithfulness of the surrogate on a kernel, and what kernel, fit and test together took."""
     start = time.process_time()
     with cost_of() as cost:

@@ -1,0 +1,75 @@
+"""The study of surrogates of pre-trained networks: its arithmetic, real trials, and missing ones."""
+
+import pytest
+
+from tangentkit.core.errors import InputError
+from tangentkit.data import is_here
+from tangentkit.studies.surrogates import pretrained_surrogate as study
+from tangentkit.studies.surrogates.pretrained_report import by_network
+from tangentkit.studies.trials.records import Records
+
+CONFIG = study.Config(seeds=(0, 1, 2))
+
+
+def planted(tau: dict[str, float], *, difference: float = -0.3, exact: float = 0.0) -> Records:
+    """Rows in which kernels have these taus on every network, with a little noise between seeds."""
+    rows = []
+    for seed in CONFIG.seeds:
+        numbers = {
+            kernel: {
+                "tau": value + 0.001 * seed, "difference": difference + 0.01 * seed, "agreement": 98.0,
+                "accuracy": 91.0, "r2": 0.9, "time": 1.0, "memory": 100.0,
+            }
+            for kernel, value in tau.items()
+        }  # fmt: skip
+        for depth in CONFIG.resnets:
+            own = tau if depth == 20 else study.CHEAP
+            rows += [{"depth": depth, "kernel": k, "seed": seed, **numbers[k]} for k in own]
+        rows.append({"kernels": {k: numbers[k] for k in study.CHEAP}, "seed": seed})
+        projected = numbers["proj-trNTK"]
+        beside = {**projected, "tau": projected["tau"] + exact}
+        rows.append({"depth": 20, "seed": seed, "exact": beside, "projected": projected, "error": 0.05})
+    return Records(rows)
+
+
+AS_PUBLISHED = planted({"proj-trNTK": 0.9, "proj-pNTK": 0.8, "Em": 0.75, "CK": 0.72})
+
+
+def test_what_is_planted_as_published_holds():
+    assert {claim.verdict for claim in study.result(CONFIG, AS_PUBLISHED).claims} == {"holds"}
+
+
+def test_the_reverse_does_not_hold():
+    found = planted({"proj-trNTK": 0.4, "proj-pNTK": 0.5, "Em": 0.55, "CK": 0.6}, difference=-9.0, exact=0.5)
+    assert {claim.verdict for claim in study.result(CONFIG, found).claims} == {"does not hold"}
+
+
+def test_every_network_has_its_kernels_in_the_table():
+    assert {name: set(rows) for name, rows in by_network(AS_PUBLISHED).items()} == {
+        "ResNet-20": {"proj-trNTK", "proj-pNTK", "Em", "CK"},
+        "ResNet-56": {"proj-pNTK", "CK"},
+        "MiniLM on CoLA": {"proj-pNTK", "CK"},
+    }
+    table = study.result(CONFIG, AS_PUBLISHED).tables["faithfulness"]
+    assert len(table.ours) == 8
+
+
+def test_missing_trials_leave_a_page():
+    some = Records([row for row in AS_PUBLISHED if row.get("kernel") != "proj-trNTK"])
+    assert study.result(CONFIG, some).tables
+    assert {claim.verdict for claim in study.result(CONFIG, Records([])).claims} == {"not decided"}
+
+
+def test_bad_settings_are_refused():
+    with pytest.raises(InputError, match="bad depth"):
+        study.Config(resnets=(18,))
+    with pytest.raises(InputError, match="too few images"):
+        study.Config(exact=2)
+
+
+@pytest.mark.skipif(not is_here("cifar10"), reason="CIFAR-10 is not here: set TANGENTKIT_DATA")
+def test_a_real_trial_of_a_resnet():
+    row = study.of_resnet(depth=20, kernel="CK", train=60, test=40, dim=512, ridge=1e-4, seed=0)
+    assert row["accuracy"] > 75
+    assert row["tau"] > 0.3
+    assert row["agreement"] > 75
