@@ -14,6 +14,7 @@ from studies.toy_study import TOY, Config, trials
 from tangentkit.core.errors import DataError, InputError
 from tangentkit.core.files.safe import digest
 from tangentkit.core.files.seals import seal, unseal
+from tangentkit.report import Table
 from tangentkit.studies.run_folder import (
     claim_folder,
     damaged_files,
@@ -23,6 +24,7 @@ from tangentkit.studies.run_folder import (
     summary,
 )
 from tangentkit.studies.runner import execute
+from tangentkit.studies.trials.study import Result
 
 FINISHED = {
     "status.json",
@@ -284,3 +286,8 @@ def test_more_seeds_are_asked_for_by_a_command_that_keeps_those_that_were_run(to
     run = execute(toy, Config(seeds=(3, 0)), tmp_path, scale="quick")
     assert run.command_with(5) == "tangentkit run toy --scale quick --seeds 3,0-2,4"
     assert run.command_with(1) == "tangentkit run toy --scale quick --seeds 3,0"
+
+
+def test_names_of_tables_and_figures_are_names_of_files():
+    with pytest.raises(InputError, match=r"bad name of a table or figure.*'my table'"):
+        Result(answer="", claims=(), tables={"my table": Table("t", ("a",), ())}, figures={})

@@ -36,7 +36,7 @@ from tangentkit.studies.environment import Environment
 from tangentkit.studies.registry import find
 from tangentkit.studies.trials.plain import MALFORMED, from_plain, to_plain
 from tangentkit.studies.trials.store import TrialStore
-from tangentkit.studies.trials.study import Study
+from tangentkit.studies.trials.study import FILE_NAME, Study
 from tangentkit.studies.trials.trial import KEY_DIGITS
 from tangentkit.studies.write_up import REPORT, Run, write_report
 
@@ -44,7 +44,7 @@ State = Literal["running", "finished", "interrupted", "failed"]
 
 STATUS, CONFIG, ENVIRONMENT = "status.json", "config.json", "environment.json"
 TRIALS = "trials"
-FILE = re.compile(r"(\w[\w.-]*/)?\w[\w.-]*")
+FILE = re.compile(rf"({FILE_NAME.pattern}/)?{FILE_NAME.pattern}")
 """The name of a file of a run: in its folder, or in one below."""
 
 

@@ -85,7 +85,7 @@ def test_real_trials_fill_every_table_and_figure():
     assert all(0 <= row["accuracy"] <= 100 for row in rows)
     found = study.result(TINY, Records(rows))
     assert len(found.tables["accuracy"].rows) == 5
-    assert set(found.figures) == {"width on digits", "width on fashion-mini", "number of images"}
+    assert set(found.figures) == {"width-digits", "width-fashion-mini", "number-of-images"}
 
 
 def test_wide_networks_classify_as_the_exact_kernel_does():

@@ -176,7 +176,7 @@ def _figures(config: "Config", small: Records, many: Records, names: list[str]) 
                 np.full(2, limit.value),
                 np.full(2, limit.error),
             )
-        figures[f"width on {data}"] = Lines(
+        figures[f"width-{data}"] = Lines(
             title=f"Finite networks and the exact kernel, {data}",
             caption=f"Test accuracy over channels, L = {deep}, standard errors over seeds; exact kernels are level.",
             series=series,
@@ -186,7 +186,7 @@ def _figures(config: "Config", small: Records, many: Records, names: list[str]) 
             legend="beside",
         )
     if many:
-        figures["number of images"] = Lines(
+        figures["number-of-images"] = Lines(
             title="More images, of their own size",
             caption=f"Exact kernels from stored matrices, L = {config.many_depth}.",
             series={

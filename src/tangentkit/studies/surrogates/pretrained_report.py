@@ -203,7 +203,7 @@ def _exact(rows: Records) -> Table:
 
 def _figures(networks: dict[str, dict[str, Records]]) -> dict[str, Figure]:
     return {
-        f"tau of {name}": Bars(
+        f"tau-{name.split()[0]}": Bars(
             title=f"Faithfulness of the kernels of {name}",
             caption="Kendall's tau between network and surrogate, mean and standard error; dots are seeds.",
             values={kernel: rows.column("tau") for kernel, rows in kernels.items()},

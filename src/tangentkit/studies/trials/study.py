@@ -9,15 +9,21 @@
 This module is light: a study's own module, and with it torch, is imported by `Study.load`.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from tangentkit.core.errors import InputError
+
 if TYPE_CHECKING:
     from tangentkit.report import Claim, Figure, StandIn, Table
     from tangentkit.studies.trials.records import Records
     from tangentkit.studies.trials.trial import Trial
+
+FILE_NAME = re.compile(r"\w[\w.-]*")
+"""What tables and figures may be called: their files have these names."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +57,15 @@ class Result:
     """Abbreviation -> what it means, for the page to explain before it uses them."""
     notes: tuple[str, ...] = ()
     """What else was tried where a claim does not show, and whatever a reader must know."""
+
+    def __post_init__(self) -> None:
+        for name in (*self.tables, *self.figures):
+            if not FILE_NAME.fullmatch(name):
+                raise InputError(
+                    "bad name of a table or figure",
+                    expected="a name for a file: letters, digits, -, _ and .",
+                    got=repr(name),
+                )
 
 
 class StudyModule(Protocol):
