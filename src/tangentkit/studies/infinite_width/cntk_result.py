@@ -47,8 +47,8 @@ def result(config: "Config", records: Records) -> Result:
             "points are ours, written before the first run. Accuracies of the exact kernels are not in the report.",
             "In the authors' code first and last layer of the network with GAP are not trained; here all are. "
             "Networks differ from theirs by one factor of the whole kernel, which regression does not see.",
-            "A network of 16 channels, one layer and GAP has 160 parameters on images of one channel: with about as many "
-            "images it stands at its interpolation threshold, and its accuracy there is that of the threshold.",
+            "A network of 16 channels, one layer and GAP has 160 parameters on images of one channel: with about as "
+            "many images it stands at its interpolation threshold, and its accuracy is that of the threshold.",
         ),
     )
 
