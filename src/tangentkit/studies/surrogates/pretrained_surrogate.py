@@ -45,21 +45,21 @@ class Config:
 
     resnets: tuple[int, ...] = (20, 56)
     """Depths of the CIFAR-10 ResNets."""
-    train: int = 1_000
+    train: int = 300
     """Training images that kernels of one pass are fitted to, balanced, drawn anew for each seed."""
-    test: int = 500
+    test: int = 200
     """Test images, likewise."""
-    dear_train: int = 200
+    dear_train: int = 100
     """Training images of the kernels that take a pass for each output or layer, of the smallest ResNet alone."""
-    dear_test: int = 200
+    dear_test: int = 100
     """Test images of these."""
-    exact: int = 40
+    exact: int = 20
     """Training images, and as many test images, of the exact kernel that the projected one is compared with."""
     model: str = MINILM
     """The text model: a name of Hugging Face, or a folder."""
-    sentences: int = 300
+    sentences: int = 150
     """Sentences of CoLA that the text model is tuned on; 0 leaves it out."""
-    test_sentences: int = 200
+    test_sentences: int = 120
     """Sentences that it is tested on."""
     epochs: int = 3
     """Passes over these sentences."""
