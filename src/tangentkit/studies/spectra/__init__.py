@@ -22,5 +22,24 @@ STUDIES: tuple[Study, ...] = (
         },
         module="tangentkit.studies.spectra.spectral_evolution",
     ),
+    Study(
+        name="spectral-theory",
+        title="Linear-width networks: rates of drift, decay of the loss, heavy tails",
+        question=(
+            "Do the weights and kernels of a linear-width network stay where they were as n grows, does its loss "
+            "fall as fast as guaranteed, and do heavy tails make it generalize?"
+        ),
+        source=(
+            'Wang et al., "Spectral evolution and invariance in linear-width neural networks" (NeurIPS 2023), as '
+            "reported by PNNL: Lemma 4.1, Theorem 4.2, Figure 21 c and d"
+        ),
+        paper="Wang 2023",
+        cost={
+            "quick": "about 2 minutes on 2 cores",
+            "evening": "about 40 minutes on 2 cores (estimated)",
+            "full": "about 1 hour on 2 cores, 2 GB (estimated)",
+        },
+        module="tangentkit.studies.spectra.spectral_theory",
+    ),
 )
 """The studies of this topic."""
