@@ -54,9 +54,9 @@ STUDIES: tuple[Study, ...] = (
         ),
         paper="Cappelletti 2019",
         cost={
-            "quick": "about 1 minute on 2 cores",
+            "quick": "about 2 minutes on 2 cores",
             "evening": "about 30 minutes on 2 cores (estimated)",
-            "full": "about 3 hours on 2 cores, 2 GB (estimated)",
+            "full": "about 2 hours on 2 cores, 2 GB (estimated)",
         },
         module="tangentkit.studies.infinite_width.tensor_programs",
     ),
