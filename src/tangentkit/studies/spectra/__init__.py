@@ -35,8 +35,8 @@ STUDIES: tuple[Study, ...] = (
         ),
         paper="Wang 2023",
         cost={
-            "quick": "about 2 minutes on 2 cores",
-            "evening": "about 40 minutes on 2 cores (estimated)",
+            "quick": "about 1 minute on 2 cores",
+            "evening": "about 30 minutes on 2 cores (estimated)",
             "full": "about 1 hour on 2 cores, 2 GB (estimated)",
         },
         module="tangentkit.studies.spectra.spectral_theory",
