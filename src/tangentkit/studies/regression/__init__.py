@@ -54,8 +54,8 @@ STUDIES: tuple[Study, ...] = (
         ),
         paper="PNNL 2023",
         cost={
-            "quick": "about 2 minutes on 2 cores",
-            "evening": "about 30 minutes on 2 cores (estimated)",
+            "quick": "about 1 minute on 2 cores",
+            "evening": "about 25 minutes on 2 cores (estimated)",
             "full": "about 2 hours on 2 cores (estimated)",
         },
         module="tangentkit.studies.regression.kernel_bounds",

@@ -41,5 +41,24 @@ STUDIES: tuple[Study, ...] = (
         },
         module="tangentkit.studies.spectra.spectral_theory",
     ),
+    Study(
+        name="cnn-spectra",
+        title="What training does to the spectrum of a CNN",
+        question=(
+            "Does the tail of the tangent kernel of a small CNN get heavier from gradient descent to SGD to Adam, "
+            "and does the network generalize better in that order?"
+        ),
+        source=(
+            'Wang et al., "Spectral evolution and invariance in linear-width neural networks" (NeurIPS 2023), as '
+            "reported by PNNL: Figure 22"
+        ),
+        paper="Wang 2023",
+        cost={
+            "quick": "about 2 minutes on 2 cores",
+            "evening": "about 30 minutes on 2 cores (estimated)",
+            "full": "about 3 days on 2 cores, 4 GB (estimated)",
+        },
+        module="tangentkit.studies.spectra.cnn_spectra",
+    ),
 )
 """The studies of this topic."""
