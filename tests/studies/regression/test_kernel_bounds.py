@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from tangentkit.report import image
-from tangentkit.studies.regression import function_regression, kernel_bounds_result, logistic_regression
+from tangentkit.studies.regression import function_regression, kernel_inequalities, logistic_regression
 from tangentkit.studies.regression import kernel_bounds as study
 from tangentkit.studies.trials.data import whole
 from tangentkit.studies.trials.records import Records
@@ -87,13 +87,13 @@ def test_bounds_that_are_broken_do_not_hold():
 
 def test_the_sides_of_the_inequalities_are_those_of_the_formulas():
     row = {"tau": 3.0, "NTK_0": 0.5, "CK_0": 2.0, "NTK_1": 0.7, "CK_1": 1.1, "apart_0": 1.5}
-    assert kernel_bounds_result.theorem_4_1(row) == pytest.approx(np.log10(0.7 / (np.sqrt(6) * 1.1)))
-    assert kernel_bounds_result.theorem_4_2(row) == pytest.approx(np.log10(1.1 * 0.25 / (np.sqrt(6) * 0.7)))
-    assert kernel_bounds_result.lemma_4_1(row) == pytest.approx(np.log10(0.7 / 0.5 / np.sqrt(2)))
+    assert kernel_inequalities.theorem_4_1(row) == pytest.approx(np.log10(0.7 / (np.sqrt(6) * 1.1)))
+    assert kernel_inequalities.theorem_4_2(row) == pytest.approx(np.log10(1.1 * 0.25 / (np.sqrt(6) * 0.7)))
+    assert kernel_inequalities.lemma_4_1(row) == pytest.approx(np.log10(0.7 / 0.5 / np.sqrt(2)))
     row |= {"tau": 6.0, "mesh": 0.1, "NTK_lipschitz": 30.0, "CK_lipschitz": 20.0}
-    assert kernel_bounds_result.theorem_5_1(row) == pytest.approx(np.log10(0.7 / (6 * np.exp(3) * 1.1)))
-    assert kernel_bounds_result.theorem_5_2(row) == pytest.approx(np.log10(1.1 / (4 * 6 * np.exp(2) * 0.7)))
-    assert kernel_bounds_result.lemma_5_2(row) == pytest.approx(np.log10(1.1 / 2 / (6 * np.exp(2))))
+    assert kernel_inequalities.theorem_5_1(row) == pytest.approx(np.log10(0.7 / (6 * np.exp(3) * 1.1)))
+    assert kernel_inequalities.theorem_5_2(row) == pytest.approx(np.log10(1.1 / (4 * 6 * np.exp(2) * 0.7)))
+    assert kernel_inequalities.lemma_5_2(row) == pytest.approx(np.log10(1.1 / 2 / (6 * np.exp(2))))
 
 
 def test_missing_trials_leave_the_others():
@@ -142,7 +142,7 @@ def test_monotone_errors_obey_lemma_4_1():
     g = torch.from_numpy(np.interp(np.arange(601) / 3, np.arange(201), ends))
     assert study.monotone_cells(g, 3) == 1
     found = study.compared(test.targets + g, test.targets + 2 * g, nodes, test)
-    assert kernel_bounds_result.lemma_4_1(found) < 0
+    assert kernel_inequalities.lemma_4_1(found) < 0
     assert found["CK_0"] == pytest.approx(2 * found["NTK_0"])
     assert found["apart_0"] == pytest.approx(found["NTK_0"])
     between = torch.zeros(601, dtype=torch.float64)
