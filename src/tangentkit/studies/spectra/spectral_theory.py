@@ -79,7 +79,7 @@ class Config:
 
 SCALES = {
     "quick": Config(samples=(100, 200, 400, 800), trained=400),
-    "evening": Config(samples=(100, 200, 400, 800, 1600), trained=800, seeds=tuple(range(10))),
+    "evening": Config(samples=(100, 200, 400, 800, 1600), trained=600, seeds=tuple(range(8))),
     "full": Config(),
 }
 

@@ -324,6 +324,7 @@ def _figures(rows: Records, tails: Records, moment: int) -> dict[str, Figure]:
             x_scale="log",
             y_scale="log",
             legend="beside",
+            size=(7.4, 3.4),
         )
     }
     shown = {row["weights"]: row["initial_CK"] for row in list(tails)[::-1]}
