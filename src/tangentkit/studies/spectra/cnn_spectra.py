@@ -43,9 +43,9 @@ class Config:
     """Pixels of a side that are averaged to one: 2 makes images of 16 x 16 from those of 32 x 32."""
     width: int = 8
     """w: the convolutions have 8w, 4w and w channels, two of each."""
-    gd_rate: float = 3.0
+    gd_rate: float = 1.0
     """Learning rate of gradient descent on all images."""
-    sgd_rate: float = 1.0
+    sgd_rate: float = 0.5
     """Of SGD."""
     adam_rate: float = 1e-3
     """Of Adam."""
@@ -65,7 +65,7 @@ class Config:
             raise InputError("bad pool", expected="at least 1", got=self.pool)
 
 
-QUICK: dict[str, Any] = {"pool": 2, "adam_rate": 1e-2, "batch": 32, "test": 1000}
+QUICK: dict[str, Any] = {"pool": 2, "adam_rate": 3e-3, "batch": 32, "test": 1000}
 SCALES = {
     "quick": Config(images=300, width=2, gd_epochs=200, epochs=120, **QUICK),
     "evening": Config(images=600, width=4, gd_epochs=600, epochs=200, **QUICK),
