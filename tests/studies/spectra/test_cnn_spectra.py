@@ -117,3 +117,11 @@ def test_pools_below_one_are_refused():
 def test_figures_are_drawn():
     for figure in study.result(CONFIG, Records(planted(ways=("GD", "SGD", "Adam")))).figures.values():
         assert image(figure, format="png")
+
+
+def test_networks_that_died_are_named():
+    rows = planted(ways=("GD", "SGD", "Adam"))
+    assert "none" in study.result(CONFIG, Records(rows)).notes[0]
+    before, after = rows[4]["spectra"]
+    rows[4] = {**rows[4], "spectra": np.stack([before, np.where(after < after[0], 1e-9, after)])}
+    assert "SGD with seed 1" in study.result(CONFIG, Records(rows)).notes[0]
