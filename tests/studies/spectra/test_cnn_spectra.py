@@ -119,9 +119,14 @@ def test_figures_are_drawn():
         assert image(figure, format="png")
 
 
-def test_networks_that_died_are_named():
+def test_networks_that_died_or_hardly_learned_are_named():
     rows = planted(ways=("GD", "SGD", "Adam"))
-    assert "none" in study.result(CONFIG, Records(rows)).notes[0]
+    assert study.result(CONFIG, Records(rows)).notes[0].count("none") == 2
+    rows[0] = {**rows[0], "train_loss": 0.69}
+    assert (
+        "hardly learned (training loss above 0.6): GD with seed 0."
+        in study.result(CONFIG, Records(rows)).notes[0]
+    )
     before, after = rows[4]["spectra"]
     rows[4] = {**rows[4], "spectra": np.stack([before, np.where(after < after[0], 1e-9, after)])}
-    assert "SGD with seed 1" in study.result(CONFIG, Records(rows)).notes[0]
+    assert "died in training: SGD with seed 1." in study.result(CONFIG, Records(rows)).notes[0]
