@@ -102,9 +102,8 @@ def _silent(rows: Records) -> str:
     slow = [row for row in rows if row["train_loss"] > HARDLY and all(row is not one for one in dead)]
     return (
         f"Networks that died in training: {named(dead)}. Others that hardly learned (training loss above "
-        f"{HARDLY:g}): {named(slow)}. All count as they are; they, not the seeds that learned, make the intervals "
-        "wide. Narrow networks are in danger, since the last convolutions have w channels; `--scale evening` has "
-        "twice as many and more passes."
+        f"{HARDLY:g}): {named(slow)}. All count as they are. Narrow networks are in danger, since the last two "
+        "convolutions have w channels."
     )
 
 
