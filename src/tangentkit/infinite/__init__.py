@@ -11,8 +11,10 @@ from tangentkit.infinite.duals.registry import PiecewiseLinear as PiecewiseLinea
 from tangentkit.infinite.duals.registry import Pointwise as Pointwise
 from tangentkit.infinite.duals.registry import dual_of as dual_of
 from tangentkit.infinite.kernel import InfiniteKernel as InfiniteKernel
+from tangentkit.infinite.programs.networks import convolutional as convolutional
 from tangentkit.infinite.programs.networks import feedforward as feedforward
 from tangentkit.infinite.programs.networks import recurrent as recurrent
+from tangentkit.infinite.programs.networks import residual as residual
 from tangentkit.infinite.programs.program import Program as Program
 from tangentkit.infinite.scalar.cube import boolean_cube_spectrum as boolean_cube_spectrum
 from tangentkit.infinite.scalar.cube import cube_points as cube_points

@@ -11,7 +11,7 @@ from tangentkit.core.errors import InputError, ModelError, NumericalError
 from tangentkit.core.seeds import Key
 from tangentkit.infinite.duals.closed_forms import Erf, Rectifier
 from tangentkit.infinite.duals.expectations import gaussian_expectation, root
-from tangentkit.infinite.programs.networks import feedforward, recurrent
+from tangentkit.infinite.programs.networks import convolutional, feedforward, recurrent, residual
 from tangentkit.infinite.programs.program import Program
 
 GRAM = torch.tensor([[1.0, 0.3, -0.6], [0.3, 0.8, 0.1], [-0.6, 0.1, 1.5]], dtype=torch.float64)
@@ -81,6 +81,42 @@ def test_recurrent_weights_tie_the_times_together():
     g2 = fresh.matrix(sw) @ fresh.apply(torch.relu, u1) + u2
     g3 = fresh.matrix(sw) @ fresh.apply(torch.relu, g2) + u3
     torch.testing.assert_close(fresh.limit().covariance(g2, g3), K[1, 2])
+
+
+def test_residual_blocks_add_their_covariance():
+    # By hand: K ← K + branch² σ_w² E[φ(u) φ(v)], a fresh matrix in every block.
+    program, dual = Program(), Rectifier()
+    vectors = residual(
+        program, program.inputs(GRAM), blocks=2, activation=torch.relu, weight_variance=1.7, branch=0.5
+    )
+    K = GRAM
+    for _ in range(2):
+        xx = K.diagonal()
+        K = K + 0.25 * 1.7 * dual(xx[:, None], K, xx)
+    torch.testing.assert_close(program.limit().matrix(*vectors), K)
+
+
+def test_convolutions_add_along_diagonals_of_positions():
+    # By hand: K[p, q] ← σ_w²/3 Σ_o E[φ φ][p+o, q+o] + σ_b², positions in a circle.
+    program, dual = Program(), Rectifier()
+    x = torch.randn(8, 8, dtype=torch.float64)
+    K = x @ x.T / 8
+    first = program.inputs(K)
+    one, two = convolutional(
+        program,
+        [first[:4], first[4:]],
+        depth=2,
+        reach=1,
+        activation=torch.relu,
+        weight_variance=1.7,
+        bias_variance=0.3,
+    )
+    for _ in range(2):
+        xx = K.diagonal()
+        images = dual(xx[:, None], K, xx).reshape(2, 4, 2, 4)
+        shifted = [images.roll((-offset, -offset), (1, 3)) for offset in (-1, 0, 1)]
+        K = (1.7 / 3 * torch.stack(shifted).sum(0) + 0.3).reshape(8, 8)
+    torch.testing.assert_close(program.limit().matrix(*one, *two), K)
 
 
 def test_linear_combinations_are_bilinear():
@@ -164,10 +200,14 @@ def rnn_program():
 
 def residual_program():
     program = Program()
-    x, y = program.inputs(GRAM[:2, :2], mean=[0.3, -0.2])
-    for _ in range(2):
-        W = program.matrix(1.0)
-        x, y = (v + 0.5 * (W @ program.apply(torch.sin, v)) for v in (x, y))
+    x, y = residual(
+        program,
+        program.inputs(GRAM[:2, :2], mean=[0.3, -0.2]),
+        blocks=2,
+        activation=torch.sin,
+        weight_variance=1.0,
+        branch=0.5,
+    )
     return program, (x, y)
 
 
@@ -339,6 +379,9 @@ def test_bad_lines_are_refused():
             program.sample(width, Key(0))
     with pytest.raises(InputError, match="nothing to run on"):
         recurrent(program, [[]], activation=torch.tanh, weight_variance=1.0)
+    for samples in ([], [[]], [[x], [x, x]]):
+        with pytest.raises(InputError, match="nothing to convolve"):
+            convolutional(program, samples, depth=1, reach=1, activation=torch.tanh, weight_variance=1.0)
 
 
 def test_functions_that_are_not_entrywise_or_not_finite_are_refused():

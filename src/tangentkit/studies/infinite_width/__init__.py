@@ -60,5 +60,24 @@ STUDIES: tuple[Study, ...] = (
         },
         module="tangentkit.studies.infinite_width.cntk",
     ),
+    Study(
+        name="tensor-programs",
+        title="Random networks as tensor programs, against their law",
+        question=(
+            "Do averages over the entries of a random network (MLP, CNN, residual, recurrent) go to the limit that "
+            "the recursion of covariances gives, and how fast?"
+        ),
+        source=(
+            "Cappelletti, student report on neural tangent kernels (2019), Section 2, on Yang, Tensor programs "
+            "(2019): programs without transposes"
+        ),
+        paper="Cappelletti 2019",
+        cost={
+            "quick": "about 2 minutes on 2 cores",
+            "evening": "about 30 minutes on 2 cores (estimated)",
+            "full": "about 2 hours on 2 cores, 2 GB (estimated)",
+        },
+        module="tangentkit.studies.infinite_width.tensor_programs",
+    ),
 )
 """The studies of this topic."""

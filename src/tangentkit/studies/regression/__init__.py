@@ -42,6 +42,25 @@ STUDIES: tuple[Study, ...] = (
         module="tangentkit.studies.regression.logistic_regression",
     ),
     Study(
+        name="kernel-bounds",
+        title="How the errors of two kernels of one network bound each other",
+        question=(
+            "Do the published bounds between the test errors of regression with the tangent and the conjugate kernel "
+            "hold on trained networks, and are their constants of any use?"
+        ),
+        source=(
+            "PNNL report on mathematical foundations (2023), Section 2: Qadeer et al., Efficient kernel surrogates "
+            "for neural network-based regression, Lemmas and Theorems 4.1 to 5.2"
+        ),
+        paper="PNNL 2023",
+        cost={
+            "quick": "about 1 minute on 2 cores",
+            "evening": "about 25 minutes on 2 cores (estimated)",
+            "full": "about 2 hours on 2 cores (estimated)",
+        },
+        module="tangentkit.studies.regression.kernel_bounds",
+    ),
+    Study(
         name="kernel-regression",
         title="A network against kernel regression at infinite width and after training",
         question=(

@@ -22,5 +22,43 @@ STUDIES: tuple[Study, ...] = (
         },
         module="tangentkit.studies.spectra.spectral_evolution",
     ),
+    Study(
+        name="spectral-theory",
+        title="Linear-width networks: rates of drift, decay of the loss, heavy tails",
+        question=(
+            "Do the weights and kernels of a linear-width network stay where they were as n grows, does its loss "
+            "fall as fast as guaranteed, and do heavy tails make it generalize?"
+        ),
+        source=(
+            'Wang et al., "Spectral evolution and invariance in linear-width neural networks" (NeurIPS 2023), as '
+            "reported by PNNL: Lemma 4.1, Theorem 4.2, Figure 21 c and d"
+        ),
+        paper="Wang 2023",
+        cost={
+            "quick": "about 1 minute on 2 cores",
+            "evening": "about 30 minutes on 2 cores (estimated)",
+            "full": "about 1 hour on 2 cores, 2 GB (estimated)",
+        },
+        module="tangentkit.studies.spectra.spectral_theory",
+    ),
+    Study(
+        name="cnn-spectra",
+        title="What training does to the spectrum of a CNN",
+        question=(
+            "Does the tail of the tangent kernel of a small CNN get heavier from gradient descent to SGD to Adam, "
+            "and does the network generalize better in that order?"
+        ),
+        source=(
+            'Wang et al., "Spectral evolution and invariance in linear-width neural networks" (NeurIPS 2023), as '
+            "reported by PNNL: Figure 22"
+        ),
+        paper="Wang 2023",
+        cost={
+            "quick": "about 2 minutes on 2 cores",
+            "evening": "about 30 minutes on 2 cores (estimated)",
+            "full": "about 3 days on 2 cores, 4 GB (estimated)",
+        },
+        module="tangentkit.studies.spectra.cnn_spectra",
+    ),
 )
 """The studies of this topic."""

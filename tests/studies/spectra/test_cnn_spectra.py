@@ -1,0 +1,132 @@
+"""The spectra of a CNN: arithmetic of the claims on made-up records, and one small real training."""
+
+import numpy as np
+import pytest
+import torch
+
+from tangentkit.core.errors import InputError
+from tangentkit.core.seeds import Key
+from tangentkit.models import cifar2_cnn
+from tangentkit.reference import jacobian
+from tangentkit.report import image
+from tangentkit.studies.spectra import cnn_spectra as study
+from tangentkit.studies.trials.data import whole
+from tangentkit.studies.trials.records import Records
+
+CONFIG = study.Config(seeds=(0, 1, 2, 3))
+
+
+def planted(*, ways: tuple[str, str, str]) -> list[dict]:
+    """Accuracy, tail and Hill exponent that get better, longer and smaller in this order of the ways."""
+    rows = []
+    for seed in CONFIG.seeds:
+        for rank, way in enumerate(ways):
+            values = np.geomspace(100, 0.1, 30) * (1 + seed)
+            rows.append(
+                {
+                    "way": way,
+                    "seed": seed,
+                    "data": "cifar10",
+                    "diverged": False,
+                    "accuracy": 75.0 + 3 * rank + 0.1 * seed,
+                    "train_loss": 0.05,
+                    "beyond": 2 + 5 * rank + seed % 2,
+                    "growth": 2.0,
+                    "ks": 0.1,
+                    "hill": [1.6, 1.6 + 0.1 - 0.1 * rank - 0.001 * seed],
+                    "kta": [0.1, 0.2],
+                    "spectra": np.stack([values, 2 * values]),
+                }
+            )
+    return rows
+
+
+def verdicts(rows: list[dict]) -> list[str]:
+    return [claim.verdict for claim in study.result(CONFIG, Records(rows)).claims]
+
+
+def test_the_published_order_holds_where_it_is_planted():
+    assert set(verdicts(planted(ways=("GD", "SGD", "Adam")))) == {"holds"}
+
+
+def test_the_reverse_order_does_not_hold():
+    assert set(verdicts(planted(ways=("Adam", "SGD", "GD")))) == {"does not hold"}
+
+
+def test_missing_and_diverged_trials_leave_the_others():
+    rows = planted(ways=("GD", "SGD", "Adam"))
+    lost = [row for row in rows if row["way"] != "SGD" or row["seed"] > 1]
+    lost.append({"way": "SGD", "seed": 0, "data": "cifar10", "diverged": True})
+    claims = study.result(CONFIG, Records(lost, {"seed 1": "Error: lost"})).claims
+    assert [len(claim.values) for claim in claims] == [2, 2, 2, 2, 4]
+    only = [row for row in rows if row["way"] == "GD"]
+    assert study.result(CONFIG, Records(only)).claims[0].verdict == "not decided"
+
+
+def test_another_data_set_is_named_as_a_stand_in():
+    rows = [{**row, "data": "fashion-mini"} for row in planted(ways=("GD", "SGD", "Adam"))]
+    names = [[one.what for one in study.result(CONFIG, Records(each)).stand_ins] for each in (rows, [])]
+    assert "data" in names[0]
+    assert "data" not in names[1]
+
+
+@pytest.fixture(scope="module")
+def record() -> dict:
+    return study.spectra(
+        way="Adam",
+        data="fashion-mini",
+        images=24,
+        test=40,
+        pool=2,
+        width=1,
+        optimizer="adam",
+        rate=1e-2,
+        batch=8,
+        epochs=6,
+        loss=0.01,
+        seed=0,
+    )
+
+
+def test_the_initial_spectrum_is_that_of_all_gradients(record):
+    key = Key(0).fold("cnn-spectra")
+    chosen, _ = whole("fashion-mini", "train", study.CLASSES).partition(24, key=key.fold("data", "train"))
+    x = chosen.inputs.reshape(24, 1, 14, 2, 14, 2).mean((3, 5))
+    model = cifar2_cnn(1, channels=1, size=14, seed=key.fold("network"))
+    J = jacobian(model, x)[:, 0]
+    expected = torch.linalg.svdvals(J).square().numpy()
+    np.testing.assert_allclose(record["spectra"][0], expected, rtol=1e-4, atol=1e-6 * expected[0])
+
+
+def test_the_numbers_of_a_trial_are_those_of_its_spectra(record):
+    before, after = np.asarray(record["spectra"], dtype=float)
+    assert (np.diff(before) <= 0).all()
+    assert (np.diff(after) <= 0).all()
+    assert record["growth"] == pytest.approx(after.sum() / before.sum(), rel=1e-5)
+    assert record["beyond"] == (after[1:] > before[1]).sum()
+    assert 0 < record["ks"] <= 1
+    assert 0 <= record["accuracy"] <= 100
+    assert all(0 < value <= 1 for value in record["kta"])
+
+
+def test_pools_below_one_are_refused():
+    with pytest.raises(InputError, match="bad pool"):
+        study.Config(pool=0)
+
+
+def test_figures_are_drawn():
+    for figure in study.result(CONFIG, Records(planted(ways=("GD", "SGD", "Adam")))).figures.values():
+        assert image(figure, format="png")
+
+
+def test_networks_that_died_or_hardly_learned_are_named():
+    rows = planted(ways=("GD", "SGD", "Adam"))
+    assert study.result(CONFIG, Records(rows)).notes[0].count("none") == 2
+    rows[0] = {**rows[0], "train_loss": 0.69}
+    assert (
+        "hardly learned (training loss above 0.6): GD with seed 0."
+        in study.result(CONFIG, Records(rows)).notes[0]
+    )
+    before, after = rows[4]["spectra"]
+    rows[4] = {**rows[4], "spectra": np.stack([before, np.where(after < after[0], 1e-9, after)])}
+    assert "died in training: SGD with seed 1." in study.result(CONFIG, Records(rows)).notes[0]
