@@ -43,7 +43,7 @@ def test_a_run_has_a_row_for_each_claim_with_its_first_figure(tmp_path):
     page = index_page({"a b/report.html": run}, {})
     assert 'href="a%20b/report.html"' in page
     assert page.count("<tr data-paper=") == len(run.result.claims)
-    assert "data:image/svg+xml" in page
+    assert "data:image/webp" in page
 
 
 @pytest.mark.browser

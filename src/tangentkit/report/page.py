@@ -6,6 +6,7 @@ those who want the numbers.
 """
 
 import base64
+import io
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING
 from tangentkit.core.text import visible
 from tangentkit.report.claim import Claim
 from tangentkit.report.drawing import DARK, LIGHT, Palette, image
-from tangentkit.report.figure import Figure, Heatmap, Images
+from tangentkit.report.figure import Figure
 from tangentkit.report.table import Table
 
 if TYPE_CHECKING:
@@ -101,9 +102,9 @@ def _shown(value: object) -> object:
 
 
 def data_uri(figure: Figure, palette: Palette) -> str:
-    """A figure as the address of an image."""
-    # Pixels as pixels: an SVG around a picture is larger and no sharper.
-    format = "png" if isinstance(figure, Images | Heatmap) else "svg"
-    kind = {"png": "image/png", "svg": "image/svg+xml"}[format]
-    content = image(figure, palette, format=format)
-    return f"data:{kind};base64,{base64.b64encode(content).decode()}"
+    """A figure as the address of an image: WebP without loss, about half as large as the same as SVG."""
+    from PIL import Image
+
+    content = io.BytesIO()
+    Image.open(io.BytesIO(image(figure, palette, format="png"))).save(content, "WEBP", lossless=True)
+    return f"data:image/webp;base64,{base64.b64encode(content.getvalue()).decode()}"

@@ -70,8 +70,8 @@ def report(
             "ResNets, of which there is one of each depth: intervals are about images, not about networks. A "
             "surrogate here sees a part of the images that the network was trained on.",
             "A first run of the scale quick, with 1,000 training and 500 test images, was stopped since it took too "
-            "long. Its finished trials: tau of proj-pNTK 0.77 to 0.79 on ResNet-20 (5 seeds) and 0.73 to 0.77 on ResNet-56 "
-            "(4 seeds), of CK 0.77 to 0.79 on ResNet-20 (5 seeds). Claims were written before it.",
+            "long. Its finished trials: tau of proj-pNTK 0.77 to 0.79 on ResNet-20 (5 seeds) and 0.73 to 0.77 on "
+            "ResNet-56 (4 seeds), of CK 0.77 to 0.79 on ResNet-20 (5 seeds). Claims were written before it.",
             "Memory is by how much the process grew meanwhile; features stay in memory, nothing is written to disk.",
         ),
     )
