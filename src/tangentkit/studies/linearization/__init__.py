@@ -76,5 +76,21 @@ STUDIES: tuple[Study, ...] = (
         },
         module="tangentkit.studies.linearization.eigenfunctions",
     ),
+    Study(
+        name="pretrained-kernel",
+        title="The kernel of a trained network against that of its initialization",
+        question=(
+            "A network is linearized where it began and where training took it: does the second linear model learn "
+            "the same labels faster and better, and is that more than the size of its kernel?"
+        ),
+        source=f"{ORTIZ}, the comparison in the authors' code",
+        paper="Ortiz-Jimenez 2021",
+        cost={
+            "quick": "about 2 minutes on 2 cores, 1 GB",
+            "evening": "about 45 minutes on 2 cores, 2 GB (estimated)",
+            "full": "about 2 months on 2 cores, 48 GB (estimated)",
+        },
+        module="tangentkit.studies.linearization.pretrained_kernel",
+    ),
 )
 """The studies of this topic."""
