@@ -77,6 +77,22 @@ STUDIES: tuple[Study, ...] = (
         module="tangentkit.studies.linearization.eigenfunctions",
     ),
     Study(
+        name="output-trajectories",
+        title="The outputs of a network and of its linearization while they are trained",
+        question=(
+            "A network and its linearization are trained alike: do their outputs take the same paths as the network "
+            "becomes wide, or only paths of the same statistics?"
+        ),
+        source=f"{SAMARIN}, Supplementary Figure A.2, as the text describes it",
+        paper="Samarin 2022",
+        cost={
+            "quick": "about 2 minutes on 2 cores, 1 GB",
+            "evening": "about 15 minutes on 2 cores, 1 GB (estimated)",
+            "full": "about 3 months on 2 cores, 8 GB (estimated); a GPU or a cluster",
+        },
+        module="tangentkit.studies.linearization.output_trajectories",
+    ),
+    Study(
         name="pretrained-kernel",
         title="The kernel of a trained network against that of its initialization",
         question=(
