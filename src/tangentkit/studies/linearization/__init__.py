@@ -93,6 +93,22 @@ STUDIES: tuple[Study, ...] = (
         module="tangentkit.studies.linearization.output_trajectories",
     ),
     Study(
+        name="anisotropy",
+        title="Directions of input that an architecture prefers",
+        question=(
+            "Which directions of input does the kernel of an untrained network respond to, does the closed form of "
+            "their alignment hold, and do networks and linearizations learn the others less well?"
+        ),
+        source=f"{ORTIZ}, Figure 1 and theorem 1",
+        paper="Ortiz-Jimenez 2021",
+        cost={
+            "quick": "about 2 minutes on 2 cores, 1 GB",
+            "evening": "about 40 minutes on 2 cores, 2 GB (estimated)",
+            "full": "about 2 months on 2 cores, 96 GB (estimated); a GPU or a cluster",
+        },
+        module="tangentkit.studies.linearization.anisotropy",
+    ),
+    Study(
         name="pretrained-kernel",
         title="The kernel of a trained network against that of its initialization",
         question=(
