@@ -77,6 +77,22 @@ STUDIES: tuple[Study, ...] = (
         module="tangentkit.studies.linearization.eigenfunctions",
     ),
     Study(
+        name="alexnet-gap",
+        title="AlexNet and its linearization on classes that look alike",
+        question=(
+            "How much better is AlexNet than its linearization where classes are hard to tell apart, and do width or "
+            "the learning rate of the linearization close the gap?"
+        ),
+        source=f"{SAMARIN}, Figure 5",
+        paper="Samarin 2022",
+        cost={
+            "quick": "about 3 minutes on 2 cores, 1 GB",
+            "evening": "about 40 minutes on 2 cores, 2 GB (estimated)",
+            "full": "years on 2 cores, 48 GB (estimated), with pictures of your own; a GPU or a cluster",
+        },
+        module="tangentkit.studies.linearization.alexnet_gap",
+    ),
+    Study(
         name="output-trajectories",
         title="The outputs of a network and of its linearization while they are trained",
         question=(
@@ -118,7 +134,7 @@ STUDIES: tuple[Study, ...] = (
         source=f"{ORTIZ}, the comparison in the authors' code",
         paper="Ortiz-Jimenez 2021",
         cost={
-            "quick": "about 2 minutes on 2 cores, 1 GB",
+            "quick": "about 3 minutes on 2 cores, 1 GB",
             "evening": "about 45 minutes on 2 cores, 2 GB (estimated)",
             "full": "about 2 months on 2 cores, 48 GB (estimated)",
         },

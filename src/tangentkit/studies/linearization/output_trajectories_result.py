@@ -44,7 +44,7 @@ def result(config: "Config", records: Records) -> Result:
             published="the statistics of the paths become more alike with width (no numbers)",
         ),
         Claim(
-            "It is the statistics that become alike, rather than the paths",
+            "The statistics come together more than the paths do",
             "ln of the distance of the distributions over that of the paths, "
             f"at ×{last:g} minus that at ×{first:g}",
             change(lambda row: math.log(row["distribution_distance"] / row["path_distance"])),
