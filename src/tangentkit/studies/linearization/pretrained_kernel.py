@@ -282,7 +282,7 @@ def _figures(records: Records) -> dict[str, Figure]:
                 caption="Training loss of the linear models over the epochs; bands are standard errors over seeds. "
                 "The lower curve learns faster.",
                 series={
-                    words: Series(epochs, curves[name].mean(0), curves[name].std(0) / math.sqrt(len(some)))
+                    words: Series(epochs, curves[name].mean(0), _standard_error(curves[name]))
                     for name, words in ORIGINS.items()
                 },
                 x_label="epoch",
@@ -291,6 +291,11 @@ def _figures(records: Records) -> dict[str, Figure]:
                 size=(6.4, 3.2),
             )
     return figures
+
+
+def _standard_error(curves: np.ndarray) -> np.ndarray | None:
+    """Of the mean of curves (seeds, epochs); None for a single one."""
+    return curves.std(0, ddof=1) / math.sqrt(len(curves)) if len(curves) > 1 else None
 
 
 def _stand_ins(config: Config, records: Records) -> tuple[StandIn, ...]:
