@@ -118,7 +118,7 @@ STUDIES: tuple[Study, ...] = (
         source=f"{ORTIZ}, Figure 1 and theorem 1",
         paper="Ortiz-Jimenez 2021",
         cost={
-            "quick": "about 2 minutes on 2 cores, 1 GB",
+            "quick": "about 3 minutes on 2 cores, 1 GB",
             "evening": "about 40 minutes on 2 cores, 2 GB (estimated)",
             "full": "about 2 months on 2 cores, 96 GB (estimated); a GPU or a cluster",
         },

@@ -295,4 +295,10 @@ def _notes() -> tuple[str, ...]:
         "values are not quite independent.",
         "The rules were written after one try with another seed, which showed numbers of frequencies (LeNet 10 to 17 "
         "of 256, ResNet-18 of width 8 42 to 65, MLP 118 to 139) and the sampling error of alignments.",
+        "ResNet-18 begins with residual branches of scale 0, as in the authors' code, and is then its shortcuts, "
+        "which take every second pixel three times: its first directions are patches about every eighth pixel, and "
+        "their frequencies a lattice. The count of frequencies tells them from noise, but less than a look at them "
+        "does. At the origin its alignments are about a hundredth of those over x ~ N(0, I).",
+        "The fall of the MLP's accuracy is 0.2 points for the network and 1 for the linearization: its alignments "
+        "differ by a factor of 8 only. LeNet's fall to chance, by a factor of more than 10,000 at the end.",
     )
