@@ -82,6 +82,14 @@ def test_missing_trials_cost_their_seed_only():
     assert {len(claim.values) for claim in result(CONFIG, rows).claims} == {4}
 
 
+def test_seeds_that_outlived_divergence_decide_nothing():
+    rows = records(20.4, 2.0, 20.0, 1.84)
+    left = [row for row in rows if row["seed"] != 3]
+    found = result(CONFIG, Records(left, {"seed 3": "NumericalError: training diverged in epoch 5"})).claims
+    assert {claim.verdict for claim in found} == {"not decided"}
+    assert {claim.verdict for claim in result(CONFIG, Records(left, {"seed 3": "lost"})).claims} == {"holds"}
+
+
 @pytest.mark.parametrize("rows", [Records([]), records(1.0, 1.0, 1.0, 1.0)[:1]])
 def test_nearly_all_trials_may_be_missing(rows):
     assert result(CONFIG, rows).tables
