@@ -86,7 +86,7 @@ STUDIES: tuple[Study, ...] = (
         source=f"{SAMARIN}, Figure 5",
         paper="Samarin 2022",
         cost={
-            "quick": "about 3 minutes on 2 cores, 1 GB",
+            "quick": "about 2 minutes on 2 cores, 1 GB",
             "evening": "about 40 minutes on 2 cores, 2 GB (estimated)",
             "full": "years on 2 cores, 48 GB (estimated), with pictures of your own; a GPU or a cluster",
         },
