@@ -41,7 +41,12 @@ class OwnData:
 
 
 def read_files(
-    path: str | os.PathLike[str], *, size: int | None = None, text: str = "text", label: str = "label"
+    path: str | os.PathLike[str],
+    *,
+    size: int | None = None,
+    crop: int | None = None,
+    text: str = "text",
+    label: str = "label",
 ) -> OwnData:
     """Labeled samples from a folder of pictures or from a file.
 
@@ -56,6 +61,8 @@ def read_files(
     Args:
         path: of the folder or file.
         size: pictures are scaled to so many pixels a side; they must all be of one size otherwise.
+        crop: pictures keep their proportions instead: the shorter side is scaled to `size`, and the middle square of
+            so many pixels a side is taken, as is usual for ImageNet (256 and 224).
         text: the name of the column of sentences.
         label: the name of the column of labels.
 
@@ -64,7 +71,8 @@ def read_files(
 
     Raises:
         DataError: something cannot be read; with its name.
-        InputError: the file is of no kind that is known, or does not hold what it should.
+        InputError: the file is of no kind that is known, or does not hold what it should; or the crop is larger than
+            the size.
 
     Example:
         >>> import tempfile
@@ -74,8 +82,10 @@ def read_files(
         Data(toy/all: 3 samples, inputs float32 (2,), 2 classes)
     """
     where = as_path(path)
+    if crop is not None and (size is None or not 1 <= crop <= size):
+        raise InputError("bad crop", expected=f"from 1 to size = {size}", got=crop)
     if where.is_dir():
-        return _folder(where, size)
+        return _folder(where, size, crop)
     kinds = {".npz": _npz, ".safetensors": _safetensors}
     if where.suffix.lower() in kinds:
         _check_size(where)
@@ -115,7 +125,7 @@ def _check_fits(path: Path, size: int) -> None:
         )
 
 
-def _folder(folder: Path, size: int | None) -> OwnData:
+def _folder(folder: Path, size: int | None, crop: int | None) -> OwnData:
     try:
         from PIL import Image
     except ImportError:
@@ -128,7 +138,7 @@ def _folder(folder: Path, size: int | None) -> OwnData:
             expected=f"FOLDER/CLASS/NAME with {', '.join(PICTURES[:4])}, ...",
             got=f"sub-folders {classes[:5]}" if classes else "no sub-folders",
         )
-    arrays = [_picture(Image, file, size) for _, file in files]
+    arrays = [_picture(Image, file, size, crop) for _, file in files]
     shapes = sorted({array.shape[:2] for array in arrays})
     if len(shapes) > 1:
         shown = ", ".join(f"{h} x {w}" for h, w in shapes[:4])
@@ -158,7 +168,7 @@ def _pictures_in(folder: Path) -> Iterator[Path]:
         yield Path(entry.path)
 
 
-def _picture(image: Any, file: Path, size: int | None) -> np.ndarray:
+def _picture(image: Any, file: Path, size: int | None, crop: int | None) -> np.ndarray:
     """(h, w) of a gray picture, (h, w, 3) of others, bytes."""
     import warnings
 
@@ -177,8 +187,18 @@ def _picture(image: Any, file: Path, size: int | None) -> np.ndarray:
             hint="remove or replace it",
         ) from None
     if size is not None:
-        shown = shown.resize((size, size), image.Resampling.BILINEAR)
-    return np.asarray(shown)
+        width, height = shown.size
+        shorter = min(width, height)
+        # Whole numbers: of 256 pixels exactly 256 stay.
+        wanted = (size, size) if crop is None else (size * width // shorter, size * height // shorter)
+        shown = shown.resize(wanted, image.Resampling.BILINEAR)
+    return np.asarray(shown) if crop is None else _middle(np.asarray(shown), crop)
+
+
+def _middle(picture: np.ndarray, side: int) -> np.ndarray:
+    """The middle square of a picture (h, w, ...)."""
+    top, left = ((length - side) // 2 for length in picture.shape[:2])
+    return picture[top : top + side, left : left + side]
 
 
 def _npz(path: Path) -> dict[str, Tensor | np.ndarray]:

@@ -76,5 +76,69 @@ STUDIES: tuple[Study, ...] = (
         },
         module="tangentkit.studies.linearization.eigenfunctions",
     ),
+    Study(
+        name="alexnet-gap",
+        title="AlexNet and its linearization on classes that look alike",
+        question=(
+            "How much better is AlexNet than its linearization where classes are hard to tell apart, and do width or "
+            "the learning rate of the linearization close the gap?"
+        ),
+        source=f"{SAMARIN}, Figure 5",
+        paper="Samarin 2022",
+        cost={
+            "quick": "about 2 minutes on 2 cores, 1 GB",
+            "evening": "about 40 minutes on 2 cores, 2 GB (estimated)",
+            "full": "years on 2 cores, 48 GB (estimated), with pictures of your own; a GPU or a cluster",
+        },
+        module="tangentkit.studies.linearization.alexnet_gap",
+    ),
+    Study(
+        name="output-trajectories",
+        title="The outputs of a network and of its linearization while they are trained",
+        question=(
+            "A network and its linearization are trained alike: do their outputs take the same paths as the network "
+            "becomes wide, or only paths of the same statistics?"
+        ),
+        source=f"{SAMARIN}, Supplementary Figure A.2, as the text describes it",
+        paper="Samarin 2022",
+        cost={
+            "quick": "about 2 minutes on 2 cores, 1 GB",
+            "evening": "about 15 minutes on 2 cores, 1 GB (estimated)",
+            "full": "about 3 months on 2 cores, 8 GB (estimated); a GPU or a cluster",
+        },
+        module="tangentkit.studies.linearization.output_trajectories",
+    ),
+    Study(
+        name="anisotropy",
+        title="Directions of input that an architecture prefers",
+        question=(
+            "Which directions of input does the kernel of an untrained network respond to, does the closed form of "
+            "their alignment hold, and do networks and linearizations learn the others less well?"
+        ),
+        source=f"{ORTIZ}, Figure 1 and theorem 1",
+        paper="Ortiz-Jimenez 2021",
+        cost={
+            "quick": "about 3 minutes on 2 cores, 1 GB",
+            "evening": "about 40 minutes on 2 cores, 2 GB (estimated)",
+            "full": "about 2 months on 2 cores, 96 GB (estimated); a GPU or a cluster",
+        },
+        module="tangentkit.studies.linearization.anisotropy",
+    ),
+    Study(
+        name="pretrained-kernel",
+        title="The kernel of a trained network against that of its initialization",
+        question=(
+            "A network is linearized where it began and where training took it: does the second linear model learn "
+            "the same labels faster and better, and is that more than the size of its kernel?"
+        ),
+        source=f"{ORTIZ}, the comparison in the authors' code",
+        paper="Ortiz-Jimenez 2021",
+        cost={
+            "quick": "about 3 minutes on 2 cores, 1 GB",
+            "evening": "about 45 minutes on 2 cores, 2 GB (estimated)",
+            "full": "about 2 months on 2 cores, 48 GB (estimated)",
+        },
+        module="tangentkit.studies.linearization.pretrained_kernel",
+    ),
 )
 """The studies of this topic."""

@@ -5,25 +5,25 @@ is the sign of the j-th eigenvector there.
 """
 
 from dataclasses import dataclass
-from functools import lru_cache
-from math import isnan, prod
+from math import isnan
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from tangentkit import TangentKernel, eigenfunctions, gram, spectrum, target_alignment
+from tangentkit import TangentKernel, gram, spectrum, target_alignment
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.seeds import Key
 from tangentkit.linearized import History, LinearDecay, Training
-from tangentkit.models import lecun_normal, lenet5, mlp
 from tangentkit.studies.linearization.eigenfunctions_result import result as result
-from tangentkit.studies.trials.data import cards, drawn, first_here
+from tangentkit.studies.linearization.eigenspace import HALF
+from tangentkit.studies.linearization.eigenspace import eigenspace as _space
+from tangentkit.studies.linearization.eigenspace import sign_accuracy as _accuracy
+from tangentkit.studies.linearization.eigenspace import start as _start
+from tangentkit.studies.trials.data import cards, first_here
 from tangentkit.studies.trials.pairs import Pair, train_pair
 from tangentkit.studies.trials.trial import Trial, sweep
 
-HALF = 5
-"""Classes below this number are one of the two of the two-class task (CIFAR2), the others the second."""
 LEARNED = 0.01
 """The training loss at which iterations are counted."""
 
@@ -209,36 +209,6 @@ def concentrate(
     }
 
 
-@dataclass(frozen=True, eq=False)
-class _Space:
-    """A network at its initialization, samples, and the eigenfunctions of its kernel on them."""
-
-    network: nn.Module
-    x: Tensor
-    vectors: Tensor
-    values: Tensor
-
-
-@lru_cache(maxsize=2)
-def _space(data: str, network: str, seed: int, train: int, test: int, top: int) -> _Space:
-    """Made once for all eigenfunctions of a seed that the same process learns."""
-    start, x, _ = _start(data, network, seed, train, test)
-    found = eigenfunctions(TangentKernel(start), x, top)
-    return _Space(start, x, found.vectors, found.values)
-
-
-def _start(data: str, network: str, seed: int, train: int, test: int) -> tuple[nn.Module, Tensor, Tensor]:
-    """A network at its initialization; training samples and after them test samples; and their classes."""
-    key = Key(seed).fold("eigenfunctions", data)
-    sets = drawn(data, train, test, key=key.fold("samples"), standardized=True)
-    x, classes = (torch.cat(both) for both in zip(*((one.inputs, one.targets) for one in sets), strict=True))
-    channels, size = x.shape[1:3]
-    weights = key.fold("network", network)
-    if network == "mlp":
-        return mlp((prod(x.shape[1:]), 100, 100, 1), seed=weights, init=lecun_normal), x, classes
-    return lenet5(channels=channels, size=size, seed=weights), x, classes
-
-
 def _trained(
     start: nn.Module,
     x: Tensor,
@@ -264,13 +234,6 @@ def _trained(
     if diverged:
         raise NumericalError(f"{' and '.join(diverged)} diverged", hint=f"a smaller --{optimizer}-rate")
     return pair
-
-
-@torch.no_grad()
-def _accuracy(model: nn.Module, x: Tensor, labels: Tensor) -> float:
-    """The share of samples whose logit has the sign of their label, in percent."""
-    logits = torch.cat([model(piece).flatten() for piece in x.split(512)])
-    return 100 * float(((logits > 0) == (labels > 0.5)).double().mean())
 
 
 def _steps_to(loss: float, history: History) -> tuple[int, bool]:

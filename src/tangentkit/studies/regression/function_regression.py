@@ -20,8 +20,8 @@ from tangentkit.linearized import Training, train
 from tangentkit.machines import KernelRegression
 from tangentkit.models import mlp
 from tangentkit.report import Boxes, Claim, Column, Figure, Lines, Measured, Series, StandIn, Table
-from tangentkit.studies.regression.per_seed import mean_over_tasks
 from tangentkit.studies.trials.data import cards, whole
+from tangentkit.studies.trials.per_seed import mean_over_tasks
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep

@@ -23,8 +23,8 @@ from tangentkit.machines import KernelLogistic
 from tangentkit.models import mlp
 from tangentkit.report import Boxes, Claim, Column, Lines, Measured, Series, StandIn, Table
 from tangentkit.studies.regression.function_regression import ACTIVATIONS
-from tangentkit.studies.regression.per_seed import mean_over_tasks
 from tangentkit.studies.trials.data import cards, whole
+from tangentkit.studies.trials.per_seed import mean_over_tasks
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep

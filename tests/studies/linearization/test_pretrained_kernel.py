@@ -1,0 +1,156 @@
+"""The study of pretrained kernels: its trial against the kernel itself, and its claims on records made by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from tangentkit import reference
+from tangentkit.core.errors import InputError
+from tangentkit.studies.linearization.eigenspace import eigenspace, sign_accuracy
+from tangentkit.studies.linearization.pretrained_kernel import (
+    CLASSES,
+    Config,
+    compare,
+    mean_square_gradient,
+    result,
+    trials,
+)
+from tangentkit.studies.trials.records import Records
+
+CONFIG = Config()
+TINY = Config(
+    data=("fashion-mini",),
+    networks=("mlp",),
+    indices=(2,),
+    train=32,
+    test=16,
+    epochs=2,
+    linear_epochs=3,
+    batch=16,
+    seeds=(3,),
+)
+
+
+def records(gain: float, pace: float, rescaled: float) -> list[dict]:
+    """Two networks whose trained kernels have the loss of the first times exp(-pace), and another test accuracy."""
+    return [
+        {
+            "data": "cifar10",
+            "network": network,
+            "index": index,
+            "seed": seed,
+            "network_test": 80.0,
+            "growth": 10.0,
+            "initial_losses": np.array([0.5, 0.25]),
+            "trained_losses": np.array([0.5, 0.25]) * np.exp(-pace * (1 + seed / 100)),
+            "rescaled_losses": np.array([0.5, 0.25]) * np.exp(-rescaled * (1 + seed / 100)),
+            **{f"{name}_train": 100.0 for name in ("initial", "trained", "rescaled")},
+            "initial_test": 70.0,
+            "trained_test": 70.0 + gain * (1 + seed / 100),
+            "rescaled_test": 70.0,
+        }
+        for network in CONFIG.networks
+        for seed in CONFIG.seeds
+        for index in (CLASSES, *CONFIG.indices)
+    ]
+
+
+def verdicts(rows: list[dict]) -> dict[str, str]:
+    return {claim.statement: claim.verdict for claim in result(CONFIG, Records(rows)).claims}
+
+
+def test_claims_hold_where_trained_kernels_are_faster_and_better():
+    found = verdicts(records(gain=5.0, pace=1.0, rescaled=0.5))
+    assert set(found.values()) == {"holds"}
+    assert len(found) == 10
+
+
+def test_claims_do_not_hold_where_trained_kernels_are_slower_and_worse():
+    assert set(verdicts(records(gain=-5.0, pace=-1.0, rescaled=-0.5)).values()) == {"does not hold"}
+
+
+def test_a_pace_that_is_due_to_the_size_of_the_kernel_is_told_apart():
+    found = verdicts(records(gain=5.0, pace=1.0, rescaled=-0.5))
+    assert {"does not hold"} == {verdict for name, verdict in found.items() if name.startswith("Its size")}
+    assert {"holds"} == {verdict for name, verdict in found.items() if not name.startswith("Its size")}
+
+
+def test_the_pace_is_the_ratio_of_mean_losses():
+    faster = result(CONFIG, Records(records(5.0, pace=1.0, rescaled=0.5))).claims[0]
+    assert faster.values == pytest.approx([1 + seed / 100 for seed in CONFIG.seeds])
+
+
+def test_a_seed_without_one_of_its_labels_is_left_out():
+    rows = [r for r in records(5.0, 1.0, 0.5) if (r["network"], r["seed"], r["index"]) != ("mlp", 1, 32)]
+    claims = result(CONFIG, Records(rows, {"seed 1": "lost"})).claims
+    sizes = {claim.statement: len(claim.values) for claim in claims}
+    assert sizes["The kernel of the trained network learns faster (MLP, eigenfunctions)"] == 4
+    assert sizes["The kernel of the trained network learns faster (MLP, classes)"] == 5
+    assert sizes["The kernel of the trained network learns faster (LeNet, eigenfunctions)"] == 5
+
+
+@pytest.mark.parametrize("rows", [[], records(1.0, 1.0, 1.0)[:1]])
+def test_nearly_all_trials_may_be_missing(rows):
+    assert result(CONFIG, Records(rows)).tables
+
+
+def test_the_size_of_a_kernel_is_the_mean_square_of_gradients():
+    space = eigenspace("fashion-mini", "mlp", 3, 32, 16, 2)
+    J = reference.jacobian(space.network, space.x[:8])
+    assert mean_square_gradient(space.network, space.x[:8]) == pytest.approx(
+        float(J.square().sum((1, 2)).mean()), rel=1e-4
+    )
+
+
+def test_without_training_both_kernels_are_one_and_learn_alike():
+    setting = {t.settings["index"]: t.settings for t in trials(TINY)}[2]
+    found = compare(**{**setting, "learning_rate": 1e-9})
+    assert found["growth"] == pytest.approx(1.0, rel=1e-3)
+    np.testing.assert_allclose(
+        found["initial_losses"], np.log(2), rtol=1e-4
+    )  # logits begin at 0: no constant
+    np.testing.assert_allclose(found["trained_losses"], found["initial_losses"], rtol=1e-4)
+    space = eigenspace("fashion-mini", "mlp", 3, 32, 16, 2)
+    labels = (space.vectors[:, 1] >= 0).float()
+    assert found["network_test"] == pytest.approx(
+        sign_accuracy(space.network, space.x[32:], labels[32:]), abs=7
+    )
+
+
+def test_one_step_of_a_differential_is_a_step_in_its_kernel():
+    """The first full batch moves the outputs by rate · K (y - 1/2) / n, at trained weights as at the first ones."""
+    setting = {t.settings["index"]: t.settings for t in trials(TINY)}[CLASSES]
+    whole = {**setting, "batch": 32, "epochs": 1, "linear_epochs": 1, "learning_rate": 1e-3}
+    found = compare(**whole)
+    assert found["initial_losses"].shape == (1,)
+    space = eigenspace("fashion-mini", "mlp", 3, 32, 16, 2)
+    labels = (space.classes < 5).float()
+    J = reference.jacobian(space.network, space.x).flatten(1).double()
+    moved = J[32:] @ J[:32].T @ (labels[:32].double() - 0.5)
+    share = 100 * float(((moved > 0) == (labels[32:] > 0.5)).double().mean())
+    assert found["initial_test"] == pytest.approx(share)
+
+
+def test_training_on_labels_makes_the_kernel_grow():
+    setting = {t.settings["index"]: t.settings for t in trials(TINY)}[CLASSES]
+    assert compare(**{**setting, "epochs": 20})["growth"] > 1.2
+
+
+def test_labels_of_a_seed_follow_each_other():
+    found = [t.settings["seed"] for t in trials(dataclasses.replace(TINY, seeds=(0, 1)))]
+    assert found == [0, 0, 1, 1]
+
+
+def test_accuracy_is_that_of_signs():
+    x = torch.tensor([[1.0], [-2.0], [3.0], [-4.0]])
+    assert sign_accuracy(torch.nn.Identity(), x, torch.tensor([1.0, 1.0, 1.0, 0.0])) == 75.0
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"indices": (5, 1)}, {"indices": ()}, {"indices": (0,)}, {"networks": ("vgg",)}]
+)
+def test_bad_settings_are_refused(wrong):
+    with pytest.raises(InputError, match="bad"):
+        dataclasses.replace(TINY, **wrong)
