@@ -319,7 +319,6 @@ def _needed_figure(name: str, rows: Records) -> Figure:
         series=_over_depth(rows, lambda layer, classifier: layer["needed"][classifier]),
         x_label="relative depth",
         y_label="d90",
-        y_scale="log",
         level=3,
         legend="beside",
         size=(5.6, 3.2),
@@ -340,14 +339,16 @@ def _variance_figure(name: str, rows: Records) -> Figure:
 
 
 def _accuracy_figure(name: str, rows: Records, classifier: str, short: str) -> Figure:
-    series = {}
-    for layers in _by_depth(rows):
+    found, series = _by_depth(rows), {}
+    for layers in found[::-1][
+        ::2
+    ]:  # every second, the last one among them: more curves than colors say nothing
         values = np.array([one["accuracy"][classifier] for one in layers])
         series[f"{layers[0]['name']} ({layers[0]['depth']:.2f})"] = Series(layers[0]["dims"], values.mean(0))
     return Lines(
         title=f"Accuracy of {short} over components, {name}",
-        caption=f"Test accuracy of {short} on the first d components, a curve for each layer with its relative "
-        "depth, in the mean over draws; dashed: the network itself.",
+        caption=f"Test accuracy of {short} on the first d components, a curve for every second layer with "
+        "its relative depth, in the mean over draws; dashed: the network itself.",
         series=series,
         level=_mean(rows.column("network_accuracy")),
         x_label="components d",
