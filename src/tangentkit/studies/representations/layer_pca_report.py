@@ -44,8 +44,8 @@ NOTES = (
     "3,000 training and 2,000 test images (seed 99). After the last block d90 is 6 for all three again, with 22 % of "
     "the variance; nine components have the network's accuracy (0.91 to 0.92). One block before, d90 is 15 (10-NN), "
     "18 (NCC) and 30 (SVM), and the best accuracies are 0.75, 0.75 and 0.80. So these narrow networks collapse in "
-    "their last block, and to about six of the nine directions that ten classes have; the published, wider one does so "
-    "from the middle on. With more images the SVM leads at the block before the last, where with 600 it does not.",
+    "their last block, and to about six of the nine directions that ten classes have; the published, wider one does "
+    "so from the middle on. With more images the SVM leads at the block before the last, where with 600 it does not.",
     "Seeds are draws of images for the same trained networks, for there is one checkpoint of each depth. What "
     "another training would give is not seen here.",
 )
