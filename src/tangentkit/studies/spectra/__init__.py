@@ -35,7 +35,7 @@ STUDIES: tuple[Study, ...] = (
         ),
         paper="Wang 2023",
         cost={
-            "quick": "about 3 minutes on 2 cores, 1 GB",
+            "quick": "about 2 minutes on 2 cores, 1 GB",
             "evening": "about 30 minutes on 2 cores, 1 GB (estimated)",
             "full": "about a week on 2 cores (estimated)",
         },
