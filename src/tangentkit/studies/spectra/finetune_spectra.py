@@ -197,8 +197,8 @@ NOTES = (
     "to 0.68 and 0.69 and fell back to 0.25 and 0.05). So the rate was halved, and that run was given up.",
     "Also at 0.005 sixty steps are no finished training at quick: seed 0 ends at 52 % on M, and the mean loss of the "
     "last ten steps is 0.53 to 0.65. λ₁ falls clearly in seeds 1 and 3 (from 304 to 233, from 362 to 220) and hardly "
-    "in the others before it rises to two to five times its first value, and falls once more. The published 95.9 % in "
-    "training need more steps: --scale evening has nearly four times as many.",
+    "in the others before it rises to two to five times its first value, and falls once more. The published 95.9 % "
+    "in training need more steps: --scale evening has nearly four times as many.",
     "The 20,000 tweets of P that are here are no random sample: negative ones are from April 2009, positive ones "
     "from 16 June 2009. What is learned may be the date; M, where both are spread over May and June, tells.",
 )
