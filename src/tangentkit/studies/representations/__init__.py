@@ -16,7 +16,7 @@ STUDIES: tuple[Study, ...] = (
         ),
         paper="PNNL 2023",
         cost={
-            "quick": "about 3 minutes on 2 cores, 1 GB",
+            "quick": "about 4 minutes on 2 cores, 1 GB",
             "evening": "about 30 minutes on 2 cores, 4 GB (estimated)",
             "full": "weeks on 2 cores, 64 GB (estimated)",
         },

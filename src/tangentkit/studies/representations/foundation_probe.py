@@ -50,11 +50,11 @@ class Config:
     """Of fine-tuning on M."""
     rate: float = 5e-5
     """Of fine-tuning, by Adam."""
-    tweets: int = 480
+    tweets: int = 240
     """Of P to fine-tune on, as many of either label; a tenth more is held out to choose the epoch."""
     tweet_epochs: int = 1
     """Of fine-tuning on P."""
-    compared: int = 800
+    compared: int = 400
     """Tweets of P to compare with M."""
     seeds: tuple[int, ...] = tuple(range(50))
     """One shuffle of M into 300 and 59 tweets for each."""

@@ -50,7 +50,7 @@ def accuracy_table(ways: Mapping[str, Records], compared: TrainingComparison) ->
     )
 
 
-def test_table(compared: TrainingComparison) -> Table:
+def ks_table(compared: TrainingComparison) -> Table:
     """LP against the other ways, by the published test."""
     rows: list[tuple] = [("published", "LP against FT on P", 50, 50, None, 0.007)]
     for other in ("FT on P", "FT on M", "random"):

@@ -35,7 +35,7 @@ SPLITS = 10
 PERMUTATIONS = 199
 HELD = 2
 """Networks, and vectors of theirs, that a process holds at a time."""
-SHOWN = 300
+SHOWN = 400
 """Points of either sample that a record keeps for the figures."""
 
 
@@ -120,7 +120,7 @@ def shift(
         "clear_auc": filtered_auc,
         "dense_share": len(dense) / len(P),
         "dense_gain": _gain(dense, P, P_labels, M, M_labels, draw) if both_labels else None,
-        **({"scores": {k: v[:SHOWN].astype(np.float32) for k, v in scores.items()}} if seed == shown else {}),
+        **({"scores": {name: _some(points) for name, points in scores.items()}} if seed == shown else {}),
     }
 
 
@@ -213,6 +213,11 @@ def _told_apart(P: Tensor, M: Tensor, two: DistributionComparison, seed: int) ->
         "ks_first": two.components[0].statistic,
         "ks_second": two.components[1].statistic if len(two.components) > 1 else 0.0,
     }
+
+
+def _some(points: np.ndarray) -> np.ndarray:
+    """At most so many points as a record keeps, spread over all: labels come one after the other."""
+    return points[:: -(-len(points) // SHOWN)].astype(np.float32)
 
 
 def _head(x: Tensor, y: Tensor) -> nn.Module:

@@ -60,5 +60,24 @@ STUDIES: tuple[Study, ...] = (
         },
         module="tangentkit.studies.spectra.cnn_spectra",
     ),
+    Study(
+        name="finetune-spectra",
+        title="The conjugate kernel of a text model while it is fine-tuned",
+        question=(
+            "Does the largest eigenvalue of the conjugate kernel first fall and then rise in fine-tuning, and do the "
+            "first eigenvectors turn towards the labels?"
+        ),
+        source=(
+            'Wang et al., "Spectral evolution and invariance in linear-width neural networks" (NeurIPS 2023), as '
+            "reported by PNNL: Figure 23"
+        ),
+        paper="Wang 2023",
+        cost={
+            "quick": "about 2 minutes on 2 cores, 1 GB",
+            "evening": "about 30 minutes on 2 cores, 1 GB (estimated)",
+            "full": "about a week on 2 cores (estimated)",
+        },
+        module="tangentkit.studies.spectra.finetune_spectra",
+    ),
 )
 """The studies of this topic."""

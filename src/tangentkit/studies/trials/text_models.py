@@ -97,7 +97,13 @@ def random_gpt2(words: int, *, layers: int, width: int, length: int, key: Key) -
     from transformers import GPT2Config, GPT2Model
 
     config = GPT2Config(
-        vocab_size=words, n_layer=layers, n_embd=width, n_head=width // HEAD_SIZE, n_positions=length
+        vocab_size=words,
+        n_layer=layers,
+        n_embd=width,
+        n_head=width // HEAD_SIZE,
+        n_positions=length,
+        bos_token_id=None,  # those of GPT-2's own vocabulary are beyond most others
+        eos_token_id=None,
     )
     model = redrawn(nn.Identity(), key, lambda: GPT2Model(config)).eval()
     std = config.initializer_range
