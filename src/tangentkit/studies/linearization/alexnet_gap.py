@@ -55,7 +55,7 @@ class Config:
     """Epochs after which the learning rate is divided by 10; none for a constant one."""
     learning_rate: float = 0.1
     """Of the network, as published."""
-    linear_rates: tuple[float, ...] = (0.1, 0.01)
+    linear_rates: tuple[float, ...] = (0.01, 0.001)
     """The higher and the lower one of the linearization; published: 1 and 0.1."""
     init: Literal["pytorch", "lecun"] = "lecun"
     """How weights are drawn; published: as PyTorch does."""
