@@ -134,5 +134,6 @@ if len(sys.argv) > 1:
     right.plot(epochs, as_refitted, "s-", label="last layer refitted")
     right.set(title="test accuracy on images of clothes", xlabel="epochs", xscale="log")
     right.set_xticks(epochs, [str(epoch) for epoch in epochs])
+    right.minorticks_off()
     right.legend()
     figure.savefig(sys.argv[1], dpi=130)
