@@ -31,7 +31,7 @@ from tangentkit.surrogate.evaluation import (
 
 full = "full" in sys.argv[2:]
 name, m, n, networks, repeated = (
-    ("fashion-mnist", 2000, 200, 100, 30) if full else ("fashion-mini", 240, 50, 20, 5)
+    ("fashion-mnist", 2000, 200, 100, 30) if full else ("fashion-mini", 240, 50, 16, 4)
 )
 
 # --- A network, and wrong labels ----------------------------------------------------------------------------
@@ -51,7 +51,8 @@ def logits(model, batch):
 
 
 settings = Training(12 if full else 16, 2e-3, optimizer="adam", batch=32, loss="cross-entropy")
-retrain = Retraining(lambda seed: tk.models.lenet(seed=seed), train, labels, settings, forward=logits)
+width = 1 if full else 0.5
+retrain = Retraining(lambda seed: tk.models.lenet(width, seed=seed), train, labels, settings, forward=logits)
 model = retrain(torch.arange(m), 0)
 with torch.no_grad():
     accuracy = (logits(model, test).argmax(1) == test["label"]).double().mean()

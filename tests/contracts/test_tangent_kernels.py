@@ -238,10 +238,17 @@ def test_diagonal_and_normalized(name):
         assert gap(diagonal, k.diagonal() if k.ndim == 2 else torch.einsum("icic->ic", k)) <= 1e-12
         squares = [j.square().sum(2 if outputs == "full" else (1, 2)) for j in jacobians(name)]
         if all((norms > 0).all() for norms in squares):
-            cosine = kernel.normalized()(x)
-            ones = cosine.diagonal() if k.ndim == 2 else torch.einsum("icic->ic", cosine)
-            assert (ones - 1).abs().max() <= 1e-12
-            assert kernel.normalized()(x, y).abs().max() <= 1 + 1e-12
+            # Of the trace between two batches, of the full kernel within one: each is a kernel like any other.
+            symmetric = outputs == "full"
+            cosine = kernel.normalized()(x, None if symmetric else y)
+            lengths = [norms.sqrt() for norms in (squares[0], squares[0] if symmetric else squares[1])]
+            outer = lengths[0][(..., *[None] * lengths[1].ndim)] * lengths[1]
+            assert (
+                gap(cosine, expected(name, outputs, symmetric=symmetric) / outer) <= TOLERANCE[torch.float64]
+            )
+            assert cosine.abs().max() <= 1 + 1e-12
+            if symmetric:
+                assert (torch.einsum("icic->ic", cosine) - 1).abs().max() <= 1e-12
 
 
 def a_vector(name, dtype):

@@ -128,7 +128,7 @@ def test_a_budget_too_small_for_one_pair_is_an_error_with_numbers():
 @pytest.mark.parametrize("head", [(), (nn.AdaptiveAvgPool2d(1),)], ids=["flatten", "gap"])
 def test_tensors_stay_within_the_budget(head):
     model = cnn(*head, features=8 if head else 800)
-    x = torch.randn(20, 2, 10, 10)
+    x = torch.randn(12, 2, 10, 10)
     budget = 1_500_000
     kernel = InfiniteKernel(model, memory=budget)
     kernel(x[:2])  # maps between pairs are made once

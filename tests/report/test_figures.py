@@ -1,5 +1,6 @@
 """Figures hold numbers; drawing them changes nothing outside and gives the same bytes each time."""
 
+import io
 import xml.etree.ElementTree as ET
 from typing import Any
 
@@ -24,6 +25,7 @@ from tangentkit.report import (
     Lines,
     Scatter,
     Series,
+    drawing,
     image,
     save,
 )
@@ -38,6 +40,17 @@ def test_every_figure_has_a_light_and_a_dark_form(name):
     assert LIGHT.background in light
     assert DARK.background in dark
     assert DARK.background not in light
+
+
+@pytest.mark.parametrize(("name", "format"), [*((name, "svg") for name in FIGURES), ("bars", "png")])
+def test_files_are_those_that_matplotlib_itself_would_save(name, format):
+    figure = FIGURES[name]
+    with drawing._colors(LIGHT):
+        canvas, content = Canvas(figsize=figure.size, layout="constrained"), io.BytesIO()
+        figure.draw(canvas.add_subplot())
+        metadata = {"Date": None} if format == "svg" else {"Software": None}
+        canvas.savefig(content, format=format, dpi=drawing.PNG_DPI, metadata=metadata)
+    assert image(figure, format=format) == content.getvalue()
 
 
 @pytest.mark.parametrize(("format", "start"), [("svg", b"<?xml"), ("png", b"\x89PNG")])

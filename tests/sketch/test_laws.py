@@ -70,8 +70,8 @@ def test_the_mean_over_seeds_is_the_exact_kernel(family, sketch):
     model, x = network(family)
     truth = TangentKernel(model)(x)
     kernel = SketchedTangentKernel(model, dim=32, sketch=sketch, calibration=calibration(family, sketch))
-    found = repeated(kernel, x, 100)
-    error = found.std(0) / 100**0.5
+    found = repeated(kernel, x, 60)
+    error = found.std(0) / 60**0.5
     gaps = (found.mean(0) - truth).abs()
     assert gaps.norm() <= 3 * error.norm()
     assert (gaps <= 5 * error + 1e-12 * truth.abs().max()).all()
@@ -96,8 +96,8 @@ def test_calibration_may_be_useless_but_never_biases(useless):
     truth = TangentKernel(model)(x)
     batch = torch.zeros(9, 12).double() if useless else x.repeat(2, 1)
     kernel = SketchedTangentKernel(model, dim=48, sketch="hybrid", calibration=batch)
-    found = repeated(kernel, x, 100)
-    error = found.std(0) / 100**0.5
+    found = repeated(kernel, x, 60)
+    error = found.std(0) / 60**0.5
     assert (found.mean(0) - truth).norm() <= 3 * error.norm() + 1e-9 * truth.norm()
     plain = repeated(SketchedTangentKernel(model, dim=48, sketch="tensor"), x, 25).std(0).norm()
     if not useless:
@@ -185,7 +185,7 @@ def test_features_do_not_depend_on_batches_order_memory_or_threads(family, sketc
     ways = {
         "again": again,
         "order": fresh().features(x[order])[order.argsort()],
-        "pieces": torch.cat([fresh().features(piece) for piece in x.split(4)]),
+        "pieces": torch.cat([fresh().features(piece) for piece in x.split(5)]),
         "memory": fresh(memory="300kB").features(x),
         "one by one": torch.cat([kernel.features(x[i : i + 1]) for i in range(9)]),
     }
@@ -270,9 +270,9 @@ def test_random_output_signs_are_unbiased_and_their_error_is_estimated():
 
     truth = TangentKernel(model, forward=forward)(x)
     kernel = SketchedTangentKernel(model, dim=1024, probes=2, forward=forward)
-    kernels = torch.stack([kernel.reseeded(seed)(x) for seed in range(100)])
+    kernels = torch.stack([kernel.reseeded(seed)(x) for seed in range(60)])
     told = [kernel.reseeded(seed).with_error(x)[1] for seed in range(12)]
-    assert (kernels.mean(0) - truth).norm() <= 3 * (kernels.std(0) / 100**0.5).norm()
+    assert (kernels.mean(0) - truth).norm() <= 3 * (kernels.std(0) / 60**0.5).norm()
     true = (kernels - truth).square().sum((1, 2)).mean().sqrt()
     # The sketch alone would err by much less: most of it is the signs'.
     alone = ((truth.diagonal().sum() ** 2 + truth.square().sum()) / 1024).sqrt()

@@ -24,7 +24,7 @@ torch.manual_seed(0)
 torch.set_num_threads(1)
 outputs, memory = sys.argv[1:]
 kernel = tk.SketchedTangentKernel(tk.models.resnet18(outputs=4).eval(), 1024, outputs, memory=memory)
-x = torch.randn(16, 3, 32, 32)
+x = torch.randn(8, 3, 32, 32)
 kernel.plan(x[:2])  # what torch itself needs, and what is learned of the model
 before = resident("VmRSS")
 Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew

@@ -48,17 +48,28 @@ DARK = Palette(
 def image(figure: Figure, palette: Palette = LIGHT, *, format: ImageFormat = "svg") -> bytes:
     """The figure as the content of an image file; the same numbers give the same bytes."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure as Canvas
 
     with _colors(palette):
-        canvas = Canvas(figsize=figure.size, layout="constrained")
-        FigureCanvasAgg(canvas)
+        canvas = Canvas(figsize=figure.size, dpi=PNG_DPI, layout="constrained")
+        writer = FigureCanvasSVG(canvas) if format == "svg" else FigureCanvasAgg(canvas)
         ax = canvas.add_subplot()
         figure.draw(ax)
+        # savefig would draw everything once more, on nothing, to find the same layout.
+        layout = canvas.get_layout_engine()
+        assert layout is not None
+        layout.execute(canvas)
+        canvas.set_layout_engine("none")
+        canvas.set_dpi(
+            PNG_DPI
+        )  # which the layout of an SVG has put to 72; pictures in it are as sharp as in a PNG
         content = io.BytesIO()
         # Without a date, equal figures are equal files.
-        metadata = {"Date": None} if format == "svg" else {"Software": None}
-        canvas.savefig(content, format=format, dpi=PNG_DPI, metadata=metadata)
+        if isinstance(writer, FigureCanvasSVG):
+            writer.print_svg(content, metadata={"Date": None})
+        else:
+            writer.print_png(content, metadata={"Software": None})
     return content.getvalue()
 
 

@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 LARGE = 2000
-CASES = [("trace", 900, 128), ("full", 400, 64), ("embedding", 1000, 16)]
+CASES = [("trace", 450, 64), ("full", 200, 32), ("embedding", 1000, 16)]
 """The kernel, the number of samples, and the budget in megabytes."""
 SCRIPT = """
 import json, os, re, sys

@@ -131,6 +131,24 @@ def test_hermite_coefficients_obey_parsevals_identity():
         torch.testing.assert_close(a.square().sum(0), square, rtol=1e-5, atol=0)
 
 
+def test_hermite_coefficients_do_not_depend_on_where_panels_are_cut():
+    # Two kinks within one panel, two in panels beside each other, on an edge, and beyond the reach of the rule.
+    std = torch.tensor([0.05, 0.3, 1.0, 2.5, 200.0], dtype=torch.float64)
+    kinks = (-5.0, -0.5, 0.3, 0.31, 1.0, 40.0)
+    cut, whole = (
+        hermite_coefficients(lambda u: (torch.sin(u), torch.tanh(u)), std[:4], kinks=k, count=200)
+        for k in (kinks, ())
+    )
+    for found, right in zip(cut, whole, strict=True):
+        torch.testing.assert_close(found, right, rtol=0, atol=1e-13)
+    # A step at κ has the coefficients P(z > κ/std) and, for n > 0, density(κ/std) h_{n-1}(κ/std) / √n.
+    (found,) = hermite_coefficients(lambda u: ((u > 0.3).to(u),), std, kinks=kinks, count=3)
+    z = 0.3 / std
+    density = torch.exp(-z * z / 2) / (2 * torch.pi) ** 0.5
+    expected = torch.stack([torch.special.ndtr(-z), density, density * z / 2**0.5])
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-13)
+
+
 @pytest.mark.parametrize("name", ["hardswish", "elu"])
 def test_gradients(name):
     dual = FUNCTIONS[name]

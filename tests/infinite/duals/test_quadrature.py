@@ -13,7 +13,13 @@ from torch.nn import functional as F
 from tangentkit.infinite.duals import pointwise
 from tangentkit.infinite.duals.closed_forms import Erf, Gelu, Rectifier, Sine
 from tangentkit.infinite.duals.piecewise_linear import PiecewiseLinear
-from tangentkit.infinite.duals.quadrature import expectations, line_expectations, refined, refined_line
+from tangentkit.infinite.duals.quadrature import (
+    expectations,
+    grid_expectations,
+    line_expectations,
+    refined,
+    refined_line,
+)
 from tangentkit.infinite.duals.registry import Pointwise, dual_of
 from tangentkit.infinite.duals.table import region_of
 
@@ -316,3 +322,29 @@ def test_line_rule_of_a_polynomial_is_its_moment():
     xx = torch.tensor([0.0, 0.5, 2.0], dtype=torch.float64)
     (value,) = line_expectations(lambda u: (u**3,), xx, nodes=48)
     torch.testing.assert_close(value, 15 * xx**3, rtol=1e-12, atol=1e-30)
+
+
+@pytest.mark.parametrize("kinks", [(), (-1.0, 1.0)], ids=["smooth", "kinks"])
+def test_an_entry_is_integrated_as_if_it_were_alone(kinks):
+    functions = Pointwise(F.hardtanh if kinks else torch.tanh, kinks)._functions
+    xx = torch.tensor([0.3, 1.0, 4.0], dtype=torch.float64)
+    yy, xy = 1.02 * xx, torch.tensor([0.1, 1.0, -2.0], dtype=torch.float64)
+    together = refined(functions, xx, xy, yy, kinks=kinks)
+    alone = [refined(functions, xx[i], xy[i], yy[i], kinks=kinks) for i in range(3)]
+    assert together.nodes == max(one.nodes for one in alone) > min(one.nodes for one in alone)
+    assert together.worst == pytest.approx(max(one.worst for one in alone), rel=1e-2, abs=1e-15)
+    for part in (0, 1):
+        values = torch.stack([one.values[part] for one in alone])
+        torch.testing.assert_close(together.values[part], values, rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize("nodes", [24, 27])
+def test_a_symmetric_grid_by_half_of_the_directions_is_that_by_all(nodes):
+    functions = Pointwise(F.silu)._functions
+    xx = torch.tensor([0.2, 1.0, 3.0], dtype=torch.float64)
+    theta = torch.tensor([0.0, 0.4, 1.7, math.pi], dtype=torch.float64)
+    more = torch.cat([xx, 2 * xx[:1]])  # not the same variances: all directions
+    half = grid_expectations(functions, xx, theta, xx, nodes=nodes, symmetric=True)
+    whole = grid_expectations(functions, xx, theta, more, nodes=nodes, symmetric=False)
+    for found, right in zip(half, whole, strict=True):
+        torch.testing.assert_close(found, right[:, :, :3], rtol=1e-13, atol=1e-15)

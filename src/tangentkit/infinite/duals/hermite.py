@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from tangentkit.infinite.duals.quadrature import Functions
@@ -36,19 +36,65 @@ def hermite_coefficients(
     """
     # h_n oscillates at most like sin(√n z).
     x, w = map(torch.from_numpy, np.polynomial.legendre.leggauss(16 + math.ceil(PANEL * math.sqrt(count))))
-    fixed = torch.arange(-REACH, REACH + PANEL / 2, PANEL, dtype=torch.float64).expand(len(std), -1)
-    moving = [(kink / std).clamp(-REACH, REACH)[:, None] for kink in kinks if kink != 0]
-    edges = torch.cat([fixed, *moving], 1).sort(1).values
-    widths = edges.diff(dim=1)[..., None]
-    z = (edges[:, :-1, None] + widths * (x + 1) / 2).flatten(1)
-    weights = (widths * w / 2).flatten(1) * torch.exp(-z * z / 4) / math.sqrt(2 * math.pi)
-    values = torch.stack([f * weights for f in functions(std[:, None] * z)], 1)
+    rule = (x + 1) / 2, w / 2
+    panels = torch.arange(-REACH, REACH, PANEL, dtype=torch.float64)
+    z, weights = _nodes(panels, torch.full_like(panels, PANEL), rule)
+    crossed, starts, widths = _around_kinks(panels, std, [kink for kink in kinks if kink != 0])
+    # All standard deviations share the polynomials on the panels that no kink is in.
+    weights = weights * (~crossed).repeat_interleave(len(x), 1)
+    found = _integrals(functions, std, z, weights, count)
+    if widths.any():
+        found = found + _integrals(functions, std, *_nodes(starts, widths, rule), count)
+    return tuple(found.permute(1, 2, 0))
 
-    found, last, here = [], torch.zeros_like(z), torch.exp(-z * z / 4)
+
+def _around_kinks(
+    panels: Float[Tensor, " p"], std: Float[Tensor, " k"], kinks: Sequence[float]
+) -> tuple[Bool[Tensor, "k p"], Float[Tensor, "k i"], Float[Tensor, "k i"]]:
+    """Which panels have a kink in them; and starts and widths of the intervals that these are cut into."""
+    crossed = torch.zeros(len(std), len(panels), dtype=torch.bool)
+    cuts = [torch.full_like(std, -REACH)]
+    for kink in kinks:
+        place = (kink / std).clamp(-REACH, REACH)
+        panel = _panel(place, panels)
+        crossed[torch.arange(len(std)), panel] = True
+        cuts += [panels[panel], place, panels[panel] + PANEL]
+    edges = torch.stack(cuts, 1).sort(1).values
+    starts, widths = edges[:, :-1], edges.diff(dim=1)
+    # Between two of these panels lie others, which are whole.
+    inside = crossed.gather(1, _panel(starts + widths / 2, panels))
+    return crossed, starts, widths * inside
+
+
+def _panel(z: Tensor, panels: Float[Tensor, " p"]) -> Tensor:
+    """The number of the panel that each z is in."""
+    return ((z + REACH) / PANEL).long().clamp(0, len(panels) - 1)
+
+
+def _nodes(
+    starts: Float[Tensor, "... i"], widths: Float[Tensor, "... i"], rule: tuple[Tensor, Tensor]
+) -> tuple[Float[Tensor, "... z"], Float[Tensor, "... z"]]:
+    """Nodes and weights of the rule on all intervals."""
+    x, w = rule
+    return (starts[..., None] + widths[..., None] * x).flatten(-2), (widths[..., None] * w).flatten(-2)
+
+
+def _integrals(
+    functions: Functions,
+    std: Float[Tensor, " k"],
+    z: Float[Tensor, "*k z"],
+    weights: Float[Tensor, "*k z"],
+    count: int,
+) -> Float[Tensor, "k f n"]:
+    """Σ_z weight φ(std z) h_n(z) density(z) for each φ and n < count; nodes may be shared by all std."""
+    here = torch.exp(-z * z / 4)
+    weights = weights * here / math.sqrt(2 * math.pi)
+    values = torch.stack([f * weights for f in functions(std[:, None] * z)], 1)
+    found, last = [], torch.zeros_like(z)
     for start in range(0, count, BLOCK):
         block = []
         for n in range(start, min(start + BLOCK, count)):
             block.append(here)
             last, here = here, (z * here - math.sqrt(n) * last) / math.sqrt(n + 1)
-        found.append(values @ torch.stack(block, 1).mT)
-    return tuple(torch.cat(found, -1).permute(1, 2, 0))
+        found.append(values @ torch.stack(block, -2).mT)
+    return torch.cat(found, -1)

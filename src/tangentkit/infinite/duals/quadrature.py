@@ -111,15 +111,17 @@ def _shared(
     axes = [0 * theta - right, theta - right, 0 * theta + right, theta + right, 0 * theta + 3 * right]
     direction, arc = _pieces(axes, nodes)
     r, weights = _pieces([0 * theta, 0 * theta + REACH], nodes)
+    symmetric = torch.equal(xx, yy)
+    if symmetric:
+        # ϑ -> θ - ϑ exchanges u and v: directions from the middle of one sector to that of its opposite do.
+        half = slice(nodes + nodes // 2, 3 * nodes + (nodes + 1) // 2)
+        direction, arc = direction[half], arc[half].clone()
+        arc[[0, -1]] /= 1 + nodes % 2
     weights = (arc[:, None] * (weights * r * torch.exp(-r * r / 2))).flatten() / (2 * math.pi)
     u, v = ((torch.cos(angle)[:, None] * r).flatten() for angle in (direction, direction - theta))
-    at_u = functions(_std(xx)[:, None] * u)
-    if torch.equal(xx, yy):
-        # ϑ -> θ - ϑ exchanges u and v, and the sectors with their nodes.
-        at_v = [f.unflatten(1, (4, nodes, -1))[:, [2, 1, 0, 3]].flip(2).flatten(1) for f in at_u]
-    else:
-        at_v = functions(_std(yy)[:, None] * v)
-    return [(f * weights) @ g.T for f, g in zip(at_u, at_v, strict=True)]
+    at_u, at_v = functions(_std(xx)[:, None] * u), functions(_std(yy)[:, None] * v)
+    found = [(f * weights) @ g.T for f, g in zip(at_u, at_v, strict=True)]
+    return [value + value.T for value in found] if symmetric else found
 
 
 def line_expectations(
@@ -215,19 +217,28 @@ def refined(
 ) -> Refined:
     """`expectations` with half as many nodes again until the relative change is within the tolerance.
 
-    It ends with `most` nodes per piece in any case.
+    Each entry takes as many as it needs, and it ends with `most` nodes per piece in any case.
     """
     norms = zip(*(refined_line(functions, variance, kinks=kinks) for variance in (xx, yy)), strict=True)
-    scales = [norm(x, y) for x, y in norms]
-    nodes, values = FEWEST, expectations(functions, xx, xy, yy, kinks=kinks, nodes=FEWEST)
+    xx, xy, yy, *scales = torch.broadcast_tensors(xx, xy, yy, *(norm(x, y) for x, y in norms))
+    shape, entries = xy.shape, [entry.flatten() for entry in (xx, xy, yy)]
+    scales = torch.stack([scale.flatten() for scale in scales])
+    nodes, values = FEWEST, torch.stack(expectations(functions, *entries, kinks=kinks, nodes=FEWEST))
+    changes, open_ = torch.full_like(values, math.inf), torch.arange(values.shape[1], device=values.device)
     while True:
         more = nodes * 3 // 2
-        finer = expectations(functions, xx, xy, yy, kinks=kinks, nodes=more)
-        changes = tuple((new - old).abs() for new, old in zip(finer, values, strict=True))
-        worst = max(float((change / scale).max()) for change, scale in zip(changes, scales, strict=True))
-        if not worst > tolerance or more >= most:
-            return Refined(finer, changes, worst, nodes)
-        nodes, values = more, finer
+        finer = torch.stack(
+            expectations(functions, *(entry[open_] for entry in entries), kinks=kinks, nodes=more)
+        )
+        changes[:, open_] = (finer - values[:, open_]).abs()
+        values[:, open_] = finer
+        worst = (changes / scales).amax(0)
+        open_ = (worst > tolerance).nonzero()[:, 0]
+        if not len(open_) or more >= most:
+            break
+        nodes = more
+    found, changed = (tuple(part.reshape(shape) for part in parts) for parts in (values, changes))
+    return Refined(found, changed, float(worst.max()), nodes)
 
 
 def refined_line(

@@ -94,9 +94,12 @@ def fit_noise(log_p: Float[np.ndarray, "n c"], labels: Int[np.ndarray, " n"]) ->
     """
     n, c = log_p.shape
     rows = np.arange(n)
+    below = log_p - log_p.max(1, keepdims=True)  # whose exponentials never overflow, whatever τ is
+    below_of_label = below[rows, labels]
 
     def of_label(log_tau: float) -> np.ndarray:
-        return special.log_softmax(log_p / np.exp(log_tau), axis=1)[rows, labels]
+        tau = np.exp(log_tau)
+        return below_of_label / tau - np.log(np.exp(below / tau).sum(1))
 
     def loss(p: np.ndarray) -> float:
         share = special.expit(p[0])
