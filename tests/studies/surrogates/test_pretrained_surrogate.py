@@ -63,6 +63,18 @@ def test_few_images_do_not_decide_the_level_of_the_trace():
     assert set(verdicts) == {"holds", "not decided"}
 
 
+def test_a_network_that_has_not_learned_is_not_judged():
+    def unlearned(row):
+        if "kernels" not in row:
+            return row
+        return {**row, "kernels": {k: {**numbers, "accuracy": 52.0} for k, numbers in row["kernels"].items()}}
+
+    claims = study.result(CONFIG, Records([unlearned(row) for row in AS_PUBLISHED])).claims
+    assert {claim.statement.partition(":")[0] for claim in claims if claim.verdict != "holds"} == {
+        "MiniLM on CoLA"
+    }
+
+
 def test_missing_trials_leave_a_page():
     some = Records([row for row in AS_PUBLISHED if row.get("kernel") != "proj-trNTK"])
     assert study.result(CONFIG, some).tables
