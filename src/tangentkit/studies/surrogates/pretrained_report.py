@@ -77,9 +77,9 @@ def report(
             f"That {ENOUGH:,} images are needed to judge the level of a surrogate on the trace is our rule, made "
             "after this run, in which tau of proj-trNTK was 0.49 and its TAD -11 with 100 training images. That all "
             "kernels are compared on the same images was mended after it, too: proj-pNTK and CK had had 300.",
-            f"The first run's text model had 52 % of balanced test sentences right after 150: it had hardly learned. "
-            f"That a network must have {LEARNED:g} % right before its surrogate is judged is our rule, made after that "
-            "run, in which tau of proj-pNTK was 0.73 ± 0.03 and its TAD -0.5.",
+            "The first run's text model had 52 % of balanced test sentences right after 150: it had hardly learned. "
+            f"That a network must have {LEARNED:g} % right before its surrogate is judged is our rule, made after "
+            "that run, in which tau of proj-pNTK was 0.73 ± 0.03 and its TAD -0.5.",
             "A first run of the scale quick, with 1,000 training and 500 test images, was stopped since it took too "
             "long. Its finished trials: tau of proj-pNTK 0.77 to 0.79 on ResNet-20 (5 seeds) and 0.73 to 0.77 on "
             "ResNet-56 (4 seeds), of CK 0.77 to 0.79 on ResNet-20 (5 seeds). Claims were written before it.",
