@@ -61,9 +61,8 @@ def image(figure: Figure, palette: Palette = LIGHT, *, format: ImageFormat = "sv
         assert layout is not None
         layout.execute(canvas)
         canvas.set_layout_engine("none")
-        canvas.set_dpi(
-            PNG_DPI
-        )  # which the layout of an SVG has put to 72; pictures in it are as sharp as in a PNG
+        # The layout of an SVG has put it to 72; pictures in it are as sharp as in a PNG.
+        canvas.set_dpi(PNG_DPI)
         content = io.BytesIO()
         # Without a date, equal figures are equal files.
         if isinstance(writer, FigureCanvasSVG):
