@@ -39,7 +39,7 @@ def test_a_folder_of_pictures(tangentkit, pictures, tmp_path):
     page = (tmp_path / "page.html").read_text()
     assert "dark/copy.png" in page
     assert "<b>light" not in page
-    assert "data:image/png" in page
+    assert "data:image/webp" in page
 
 
 def test_json_for_machines(tangentkit, pictures):

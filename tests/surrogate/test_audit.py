@@ -258,7 +258,7 @@ def test_the_page_shows_pictures_escapes_and_is_silent_about_what_was_not_found(
     page = found.report(tmp_path / "page.html").read_text()
     assert "<script>" not in page
     assert "<b>" not in page
-    assert page.count("data:image/png") >= 2  # light and dark
+    assert page.count("data:image/webp") >= 2  # light and dark
     assert "occurs more than once" in page
     for kind in ("outlying", "poisoned", "underrepresented"):
         assert kind not in found.counts

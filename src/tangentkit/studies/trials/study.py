@@ -15,8 +15,6 @@ from dataclasses import dataclass, field
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from tangentkit.core.errors import InputError
-
 if TYPE_CHECKING:
     from tangentkit.report import Claim, Figure, StandIn, Table
     from tangentkit.studies.trials.records import Records
@@ -59,6 +57,8 @@ class Result:
     """What else was tried where a claim does not show, and whatever a reader must know."""
 
     def __post_init__(self) -> None:
+        from tangentkit.core.errors import InputError  # which imports torch
+
         for name in (*self.tables, *self.figures):
             if not FILE_NAME.fullmatch(name):
                 raise InputError(
