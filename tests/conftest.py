@@ -11,6 +11,8 @@ import hypothesis  # noqa: F401 - its first import asks what refers to its gener
 import pytest
 import torch
 
+os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before any test imports transformers: none waits for a network
+
 
 def pytest_collection_finish() -> None:
     """What was imported and collected stays: no search for garbage goes through its 700,000 objects again."""
