@@ -54,7 +54,7 @@ STUDIES: tuple[Study, ...] = (
         ),
         paper="Im 2021",
         cost={
-            "quick": "about 5 minutes on 2 cores",
+            "quick": "about 3 minutes on 2 cores",
             "evening": "about an hour on 2 cores (estimated)",
             "full": "weeks on 2 cores, for clusters: pixels⁴ numbers for each of 150 million pairs (estimated)",
         },
