@@ -21,7 +21,7 @@ from tangentkit.linearized import Stop, Training, train
 from tangentkit.machines import KernelRegression, max_learning_rate
 from tangentkit.models import arora_mlp
 from tangentkit.models.layers import Scale
-from tangentkit.report import Claim, Column, Dots, Lines, Measured, Series, StandIn, Table
+from tangentkit.report import Claim, Column, Dots, Figure, Lines, Measured, Series, StandIn, Table
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -187,47 +187,7 @@ def result(config: Config, records: Records) -> Result:
         ),
         claims=_claims(config, kernels, trained, rates),
         tables={"distances": _distances(config, kernels), "training": _training(config, trained)},
-        figures={
-            "concentration": Lines(
-                title="The tangent kernel concentrates",
-                caption=(
-                    f"Largest distance over pairs of {config.points} unit vectors from the limit at infinite width, "
-                    "mean over seeds and draws with its standard error; L hidden layers."
-                ),
-                series={
-                    f"L = {depth}": Series(*kernels.where(depth=depth).curve("width", "error"))
-                    for depth in config.depths
-                },
-                x_label="width",
-                y_label="largest distance",
-                x_scale="log",
-                y_scale="log",
-                legend="beside",
-            ),
-            "training": Lines(
-                title="Trained networks come near kernel regression",
-                caption="Largest distance on 50 test points, mean over seeds with its standard error.",
-                series={
-                    f"κ = {kappa:g}": Series(*trained.where(kappa=kappa).curve("trained_width", "distance"))
-                    for kappa in config.kappas
-                },
-                x_label="width",
-                y_label="largest distance",
-                x_scale="log",
-                y_scale="log",
-                legend="beside",
-            ),
-            "rates": Dots(
-                title="Largest learning rates that converge",
-                caption="In units of 1 / λ_max(K/n): kernel descent has a sharp threshold, a network may go beyond.",
-                values={
-                    "kernel": rates.column("kernel_rate"),
-                    f"network, width {config.rate_width}": largest,
-                },
-                x_label="largest rate / bound",
-                level=1.0,
-            ),
-        },
+        figures=_figures(config, kernels, trained, rates),
         stand_ins=(
             StandIn(
                 "data", "unit vectors in general", "random unit vectors, random points of a cube", "theorems"
@@ -248,6 +208,51 @@ def result(config: Config, records: Records) -> Result:
             "a first trial run: learning below the bound, and none above it.",
         ),
     )
+
+
+def _figures(config: Config, kernels: Records, trained: Records, rates: Records) -> dict[str, Figure]:
+    largest = [_largest(config, row) for row in rates]
+    return {
+        "concentration": Lines(
+            title="The tangent kernel concentrates",
+            caption=(
+                f"Largest distance over pairs of {config.points} unit vectors from the limit at infinite width, "
+                "mean over seeds and draws with its standard error; L hidden layers."
+            ),
+            series={
+                f"L = {depth}": Series(*kernels.where(depth=depth).curve("width", "error"))
+                for depth in config.depths
+            },
+            x_label="width",
+            y_label="largest distance",
+            x_scale="log",
+            y_scale="log",
+            legend="beside",
+        ),
+        "training": Lines(
+            title="Trained networks come near kernel regression",
+            caption="Largest distance on 50 test points, mean over seeds with its standard error.",
+            series={
+                f"κ = {kappa:g}": Series(*trained.where(kappa=kappa).curve("trained_width", "distance"))
+                for kappa in config.kappas
+            },
+            x_label="width",
+            y_label="largest distance",
+            x_scale="log",
+            y_scale="log",
+            legend="beside",
+        ),
+        "rates": Dots(
+            title="Largest learning rates that converge",
+            caption="In units of 1 / λ_max(K/n): kernel descent has a sharp threshold, a network may go beyond.",
+            values={
+                "kernel": rates.column("kernel_rate"),
+                f"network, width {config.rate_width}": largest,
+            },
+            x_label="largest rate / bound",
+            level=1.0,
+        ),
+    }
 
 
 def _slopes(records: Records, x: str, y: str) -> dict[int, float]:
@@ -279,7 +284,6 @@ def _claims(config: Config, kernels: Records, trained: Records, rates: Records) 
     slopes = tuple(_slopes(kernels, "width", "error").values())
     wide, small = max(config.trained_widths), min(config.kappas)
     deep, flat = max(config.depths), min(config.depths)
-    largest = tuple(_largest(config, row) for row in rates)
     return (
         Claim(
             "The kernel of a random network goes to its limit at least as fast as the theorem says",
@@ -321,6 +325,13 @@ def _claims(config: Config, kernels: Records, trained: Records, rates: Records) 
             low=0,
             published="any distance is reached by a small κ",
         ),
+        *_rate_claims(config, rates),
+    )
+
+
+def _rate_claims(config: Config, rates: Records) -> tuple[Claim, ...]:
+    largest = tuple(_largest(config, row) for row in rates)
+    return (
         Claim(
             "Gradient descent in the kernel converges up to 1 / λ_max(K/n) and not beyond",
             "largest rate over the bound",
