@@ -206,7 +206,7 @@ class FactoredGram(Gram):
 
     def mean_diagonal(self) -> float:
         """The mean of ‖φ‖²."""
-        return float(self.features.square().sum() / self.rows)
+        return float(torch.linalg.vector_norm(self.features)) ** 2 / self.rows
 
     def deviation(self) -> float:
         """From Σ K_ij = ‖Σ φ‖² and, about their mean m, Σ (K_ij - m)² = ‖Φᵀ Φ‖² - (n m)²."""
@@ -224,7 +224,7 @@ class FactoredGram(Gram):
     ) -> tuple[Space, Lift]:
         """Of Φ."""
         _check_budget(self.features.numel(), roots, memory)
-        return FeatureSpace(self.features, roots, intercept=False), lambda gamma: gamma
+        return FeatureSpace(self.features.clone(), roots, intercept=False), lambda gamma: gamma
 
     def squared_space(
         self,

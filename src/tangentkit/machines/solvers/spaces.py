@@ -143,24 +143,27 @@ class SampleSpace(Space):
 
 
 class FeatureSpace(Space):
-    """Of features Ψ (n, d), which stand for H = Ψ Ψᵀ: never an (n, n) matrix."""
+    """Of features Ψ (n, d), which stand for H = Ψ Ψᵀ and become Π diag(r) Ψ in place: never an (n, n) matrix.
+
+    The feature of ones, √t e, is apart: it is orthogonal to all others, so that Ψ̂ᵀ Ψ̂ is theirs, and t.
+    """
 
     def __init__(self, Psi: Float[Tensor, "n d"], roots: Float[Tensor, " n"], *, intercept: bool) -> None:
         super().__init__(roots, outputs=1, intercept=intercept)
-        weighted = self.roots * Psi
-        self.least = LEAST_SHIFT * float(weighted.square().sum())
-        weighted.addmm_(self.E, self.E.T @ weighted, alpha=-1)
+        Psi.mul_(self.roots)
+        self.least = LEAST_SHIFT * float(torch.linalg.vector_norm(Psi)) ** 2
+        self.features = Psi.addmm_(self.E, self.E.T @ Psi, alpha=-1)
+        self.ones = self.t**0.5 * self.E
         self.d = Psi.shape[1]
-        self.features = torch.cat([weighted, self.t**0.5 * self.E], 1) if intercept else weighted
-        self.rows = self.features.shape[1]
+        self.rows = self.d + self.ones.shape[1]
 
     def image(self, a: Float[Tensor, "k q"]) -> Float[Tensor, "n q"]:
         """Ψ̂ a."""
-        return times(self.features, a)
+        return times(self.features, a[: self.d]) + self.ones @ a[self.d :]
 
     def pull(self, r: Float[Tensor, "n q"]) -> Float[Tensor, "k q"]:
         """Ψ̂ᵀ r."""
-        return times(self.features.T, r)
+        return torch.cat([times(self.features.T, r), self.ones.T @ r])
 
     def penalized(self, a: Float[Tensor, "k q"]) -> Float[Tensor, "k q"]:
         """Zero of the feature of ones."""
@@ -171,11 +174,11 @@ class FeatureSpace(Space):
         return float((g * a).sum())
 
     def inverse(self, s: float) -> Inverse:
-        """From Ψ̂ᵀ Ψ̂ (d, d)."""
+        """From Ψ̂ᵀ Ψ̂ (d, d), and from t for the feature of ones."""
         M, _ = _inverted(self._shifted, s)
 
         def apply(g: Tensor) -> tuple[Tensor, Tensor]:
-            a = times(M, g)
+            a = torch.cat([times(M, g[: self.d]), g[self.d :] / self.t])
             return a, self.image(a)
 
         return Inverse(apply)
@@ -185,13 +188,13 @@ class FeatureSpace(Space):
         return a[: self.d]
 
     @cached_property
-    def _products(self) -> Float[Tensor, "k k"]:
-        """Ψ̂ᵀ Ψ̂, of which every inverse is made."""
+    def _products(self) -> Float[Tensor, "d d"]:
+        """Of the features but that of ones, of which every inverse is made."""
         return self.features.T @ self.features
 
-    def _shifted(self, s: float) -> Float[Tensor, "k k"]:
+    def _shifted(self, s: float) -> Float[Tensor, "d d"]:
         N = self._products.clone()
-        N.diagonal()[: self.d].add_(s)
+        N.diagonal().add_(s)
         return N
 
 
