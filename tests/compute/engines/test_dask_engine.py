@@ -361,7 +361,7 @@ def test_workers_use_their_memory_again(client):
 
     engine = Dask(client)
     with engine as busy:
-        # The least of them: a thread whose heap has no 4 MB left is given a new one for every tensor, whatever is set.
+        # The least: a thread whose heap has no 4 MB left is given a new one for every tensor, whatever is set.
         assert min(list(busy.map(fresh_pages, range(8)))) < pages / 2
     assert min(client.run(fresh_pages).values()) > pages / 2
 

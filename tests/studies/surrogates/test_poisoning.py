@@ -2,8 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 
 from tangentkit.core.errors import InputError
+from tangentkit.core.seeds import Key
+from tangentkit.models import load_cifar_resnet
+from tangentkit.studies.surrogates import poisoning
 from tangentkit.studies.surrogates.poisoning import NUMBERS, TABLE_3, Config, result, trials
 from tangentkit.studies.trials.records import Records
 
@@ -63,6 +67,37 @@ def test_a_real_trial_measures_every_kernel():
         assert -1 <= numbers["poisoned_tau"] <= 1
     assert {card["name"] for card in row["data_cards"]} == {"digits"}
     assert {claim.verdict for claim in result(TINY, Records([row])).claims} == {"not decided"}
+
+
+TUNED = Config(data=("cifar10",), pretrained=20, train=20, test=50, epochs=1, dim=512, seeds=(0,))
+
+
+def test_a_pretrained_network_knows_the_images_that_it_is_given(real_data):
+    (trial,) = trials(TUNED)
+    assert trial.function is poisoning.tune_and_trace
+    images = poisoning._poisoned_images("cifar10", 20, 50, 0.1, Key(0)).standardized()
+    with torch.no_grad():
+        guessed = load_cifar_resnet(20)(images.clean.inputs).argmax(1)
+    assert (guessed == images.clean.targets).double().mean() > 0.8  # 91.7 % of all test images
+    assert images.mask.sum() == 2
+
+
+@pytest.mark.slow
+def test_a_pretrained_network_that_is_tuned_is_asked_the_same(real_data):
+    (trial,) = trials(TUNED)
+    row = {**trial.settings, **trial.function(**trial.settings), "seconds": 1.0}
+    assert set(row["kernels"]) == set(TABLE_3)
+    assert row["accuracy"] > 50, "one pass over 20 images does not undo what it knew"
+
+
+def test_the_page_of_a_pretrained_network_says_so():
+    stand_ins = result(TUNED, made_up(TABLE_3)).stand_ins
+    assert "pre-trained CIFAR-10 ResNet-20" in next(part.here for part in stand_ins if part.what == "network")
+
+
+def test_a_pretrained_resnet_is_of_cifar_10():
+    with pytest.raises(InputError, match="knows CIFAR-10 alone"):
+        Config(pretrained=20)
 
 
 def test_a_share_of_poison_is_between_0_and_1():
