@@ -79,7 +79,6 @@ def test_a_pretrained_network_knows_the_images_that_it_is_given(real_data):
     with torch.no_grad():
         guessed = load_cifar_resnet(20)(images.clean.inputs).argmax(1)
     assert (guessed == images.clean.targets).double().mean() > 0.8  # 91.7 % of all test images
-    assert images.mask.sum() == 2
 
 
 @pytest.mark.slow
