@@ -47,6 +47,8 @@ class Probe:
     """Eigenvalues of a spectrum that are kept."""
     _cheap: dict[str, bool] = field(default_factory=dict)
     """Whether the exact kernel is cheap enough, by the outline of a network: found out once."""
+    _latest: dict[str, TangentKernel] = field(default_factory=dict)
+    """The exact kernel of the latest step, by the outline of a network: the next one has the same layers."""
 
     def __len__(self) -> int:
         return batch_size(self.x)
@@ -84,9 +86,12 @@ class Probe:
             return self.make_kernel(model)
         shape, x = outline(model), move(self.x, device_of(model))
         exact = TangentKernel(model, forward=self.forward)
+        if shape in self._latest:
+            exact.take_profiles(self._latest[shape])
         if shape not in self._cheap:
             self._cheap[shape] = exact.plan(x).flops <= EXACT_FLOPS
         if self._cheap[shape]:
+            self._latest[shape] = exact
             return exact
         outputs = outputs_of(model, take(x, slice(1)), self.forward).shape[1]
         signs = SKETCH_SIGNS if outputs > SKETCH_SIGNS else None

@@ -51,6 +51,10 @@ class Profiles:
             self._found[describe(x)] = profile(self.function, x)
         return self._found[describe(x)]
 
+    def take_over(self, other: "Profiles") -> None:
+        """Takes over what is known of a model with the same layers, at other weights."""
+        self._found, self.orders = dict(other._found), other.orders
+
     def record(self, batch: Batch, profile: Profile) -> Recording:
         """Runs a batch; rules that are unproven are compared with autograd on it.
 

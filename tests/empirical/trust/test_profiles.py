@@ -1,0 +1,54 @@
+"""Profiles that a kernel takes over from another one of the same layers."""
+
+import pytest
+import torch
+from torch import nn
+
+import tangentkit as tk
+from tangentkit.core.errors import InputError
+from tangentkit.empirical.trust import profiles
+
+
+class Switched(nn.Module):
+    """A tanh or a product, by the sign of a weight: another graph at other weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        h = self.first(x)
+        return self.second(h.tanh() if float(self.first.bias[0].detach()) > 0 else h * h)
+
+
+@pytest.mark.parametrize("make", [tk.models.lenet, lambda: Switched().eval()], ids=["LeNet", "switched"])
+def test_after_steps_of_training_the_kernel_is_that_of_a_fresh_one(make):
+    model = make().double()
+    x = torch.rand(5, *((3,) if isinstance(model, Switched) else (1, 28, 28)), dtype=torch.float64)
+    if isinstance(model, Switched):
+        model.first.bias.data.fill_(1.0)
+    before = tk.TangentKernel(model)
+    at_first = before(x)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.1 * torch.randn_like(parameter))
+        if isinstance(model, Switched):
+            model.first.bias.fill_(-1.0)
+    fresh = tk.TangentKernel(model)(x)
+    torch.testing.assert_close(tk.TangentKernel(model).take_profiles(before)(x), fresh)
+    assert not torch.allclose(at_first, fresh)
+    torch.testing.assert_close(before(x), at_first)
+
+
+def test_nothing_is_learned_twice(monkeypatch):
+    model, x = tk.models.mlp((3, 4, 2)), torch.randn(5, 3)
+    before = tk.TangentKernel(model)
+    before(x)
+    monkeypatch.setattr(profiles, "profile", lambda *_: pytest.fail("a profile was made again"))
+    tk.TangentKernel(model).take_profiles(before)(x)
+
+
+def test_profiles_of_another_model_are_refused():
+    here, there = (tk.TangentKernel(tk.models.mlp((3, width, 2))) for width in (4, 5))
+    with pytest.raises(InputError, match="profiles of another model"):
+        here.take_profiles(there)
