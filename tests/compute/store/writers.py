@@ -17,7 +17,7 @@ MANY = 120
 SLOW, SAME = (Linear().normalized() + Gaussian(delay=delay) for delay in (0.004, 0.0))
 """A kernel to be killed at, and the one that gives the same numbers at once."""
 QUICK = Linear()
-COMMAND = ("gram", "--model", "mlp", "--width", "8", "--data", "digits", "--samples", "80", "--tile", "4")
+COMMAND = ("gram", "--model", "mlp", "--width", "8", "--data", "digits", "--samples", "48", "--tile", "4")
 
 
 def data(samples: int = SAMPLES) -> torch.Tensor:
