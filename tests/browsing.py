@@ -38,6 +38,14 @@ def chromium(profile: Path) -> Iterator:
         chrome.quit()
 
 
+def as_started(browser) -> None:
+    """An empty page on the screen that the browser began with, and nothing complained of."""
+    browser.get("about:blank")
+    browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {})
+    browser.get_log("browser")
+
+
 def set_screen(browser, width: int, height: int, scheme: str = "light") -> None:
     """The size of the screen, and whether it prefers light or dark."""
     size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}

@@ -1,15 +1,22 @@
-"""Seeded and quiet: every test starts from the same global seed and must not leave it to chance."""
+"""Seeded and quiet: every test starts from the same global seed and must not leave it to chance.
+
+What takes long to start, processes that have imported everything and a browser, is started once for all tests.
+"""
 
 import gc
 import os
 import resource
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import hypothesis  # noqa: F401 - its first import asks what refers to its generators, and frozen objects do not count
 import pytest
 import torch
+
+import warm_processes
+from browsing import as_started, chromium
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")  # before any test imports transformers: none waits for a network
 
@@ -49,3 +56,23 @@ def no_handles() -> Callable[[], AbstractContextManager[None]]:
             resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
     return while_inside
+
+
+@pytest.fixture(scope="session")
+def warm() -> ForkServerContext:
+    """Begins processes that have imported everything: `warm.Process(target=..., args=...)`."""
+    return warm_processes.begin()
+
+
+@pytest.fixture(scope="session")
+def chrome(tmp_path_factory) -> Iterator:
+    """The browser of all tests; take `browser`."""
+    with chromium(tmp_path_factory.mktemp("profile")) as chrome:
+        yield chrome
+
+
+@pytest.fixture
+def browser(chrome):
+    """A browser that is as it was when it was started."""
+    as_started(chrome)
+    return chrome

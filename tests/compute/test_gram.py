@@ -68,9 +68,9 @@ def test_every_kernel_everywhere(name, where, square, tmp_path):
     options = {
         "memory": {},
         "tiles": {"tile": 3},
-        "threads": {"tile": 2, "engine": engines.Threads(3)},
+        "threads": {"tile": 3, "engine": engines.Threads(3)},
         "store": {"tile": 3, "store": tmp_path / "k.zarr"},
-        "store by threads": {"tile": 2, "store": tmp_path / "k.zarr", "engine": engines.Threads(3)},
+        "store by threads": {"tile": 3, "store": tmp_path / "k.zarr", "engine": engines.Threads(3)},
     }[where]
     G = gram(kernel, x, y, **options)
     expected = matrix(kernel, x, y)

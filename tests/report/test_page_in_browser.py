@@ -4,16 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from browsing import chromium
+from browsing import set_screen
 from report.surrogate_sample import surrogate_page, surrogate_result
 
 pytestmark = pytest.mark.browser
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory):
-    with chromium(tmp_path_factory.mktemp("profile")) as chrome:
-        yield chrome
 
 
 @pytest.fixture(scope="module")
@@ -40,10 +34,7 @@ def show(browser, address: str, width: int) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [320, 375, 1280])
 def test_the_page_fits_and_is_quiet(browser, address, width, scheme):
-    size = {"width": width, "height": 844, "deviceScaleFactor": 1, "mobile": width < 500}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    media = {"features": [{"name": "prefers-color-scheme", "value": scheme}]}
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", media)
+    set_screen(browser, width, 844, scheme)
     browser.get(address)
     assert browser.get_log("browser") == []
     assert browser.execute_script("return document.documentElement.scrollWidth") <= width

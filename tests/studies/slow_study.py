@@ -4,12 +4,16 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 
 import torch
 
+import warm_processes
+from tangentkit.compute.engines import Processes, processes
 from tangentkit.core.seeds import Key
 from tangentkit.report import Claim
+from tangentkit.studies.runner import execute
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result, Study
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -19,7 +23,7 @@ from tangentkit.studies.trials.trial import Trial, sweep
 class Config:
     """Settings of the slow study."""
 
-    pause: float = 0.3
+    pause: float = 0.2
     """Seconds of a trial."""
     marker: str = ""
     """A file: whoever comes first makes it and is killed."""
@@ -57,3 +61,10 @@ def result(config: Config, records: Records) -> Result:
 
 SLOW = Study("slow", "Waiting", "Does it end?", "Folklore", {"quick": "seconds"}, "studies.slow_study")
 """The slow study."""
+
+
+def run_warm(folder: Path, address: str) -> None:
+    """Runs it on two processes, in one that began warm; so do they."""
+    warm_processes.begin_at(address)
+    processes.get_context = lambda _: get_context("forkserver")  # type: ignore[assignment]
+    execute(SLOW, Config(), folder, scale="quick", engine=Processes(2))

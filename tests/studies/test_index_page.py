@@ -2,7 +2,7 @@
 
 import pytest
 
-from browsing import chromium
+from browsing import set_screen
 from studies.toy_study import TOY, Config
 from tangentkit.report import Claim
 from tangentkit.report.claim_index import ClaimIndex, ClaimRow
@@ -47,33 +47,31 @@ def test_a_run_has_a_row_for_each_claim_with_its_first_figure(tmp_path):
 
 
 @pytest.mark.browser
-def test_filters_show_the_rows_that_fit(tmp_path):
+def test_filters_show_the_rows_that_fit(browser, tmp_path):
     path = tmp_path / "index.html"
     path.write_text(ClaimIndex(title="Claims", rows=ROWS).render(), encoding="utf-8")
 
-    def shown(browser) -> list[str]:
+    def shown() -> list[str]:
         rows = browser.find_elements("css selector", "tbody tr")
         return [one.get_attribute("data-verdict") for one in rows if one.is_displayed()]
 
-    def choose(browser, name: str, value: str) -> None:
+    def choose(name: str, value: str) -> None:
         code = "const s = document.querySelector(`select[name=${arguments[0]}]`); s.value = arguments[1];"
         browser.execute_script(code + "s.dispatchEvent(new Event('change'));", name, value)
 
-    with chromium(tmp_path / "profile") as browser:
-        browser.get(path.as_uri())
-        assert browser.get_log("browser") == []
-        assert browser.title.startswith("Claims")
-        assert len(shown(browser)) == 3
-        choose(browser, "paper", "A 2020")
-        assert shown(browser) == ["holds", "does not hold"]
-        choose(browser, "verdict", "holds")
-        assert shown(browser) == ["holds"]
-        assert browser.find_element("id", "shown").text == "1 of 3 claims"
-        choose(browser, "paper", 'B "2021"')
-        assert shown(browser) == []
-        choose(browser, "verdict", "")
-        assert shown(browser) == ["not decided"]
-        size = {"width": 375, "height": 800, "deviceScaleFactor": 1, "mobile": True}
-        browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-        browser.get(path.as_uri())
-        assert browser.execute_script("return document.documentElement.scrollWidth") <= 375
+    browser.get(path.as_uri())
+    assert browser.get_log("browser") == []
+    assert browser.title.startswith("Claims")
+    assert len(shown()) == 3
+    choose("paper", "A 2020")
+    assert shown() == ["holds", "does not hold"]
+    choose("verdict", "holds")
+    assert shown() == ["holds"]
+    assert browser.find_element("id", "shown").text == "1 of 3 claims"
+    choose("paper", 'B "2021"')
+    assert shown() == []
+    choose("verdict", "")
+    assert shown() == ["not decided"]
+    set_screen(browser, 375, 800)
+    browser.get(path.as_uri())
+    assert browser.execute_script("return document.documentElement.scrollWidth") <= 375

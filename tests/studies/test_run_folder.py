@@ -4,6 +4,8 @@ import json
 import os
 import re
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from tangentkit.studies.run_folder import (
 )
 from tangentkit.studies.runner import execute
 from tangentkit.studies.trials.study import Result
+from tangentkit.studies.write_up import Run
 
 FINISHED = {
     "status.json",
@@ -36,6 +39,10 @@ FINISHED = {
     "figures/shares.png",
     "figures/shares.svg",
 }
+
+
+CONFIG = Config(flips=20)
+"""Of the run that most tests look at."""
 
 
 def files(folder) -> set[str]:
@@ -59,13 +66,31 @@ def forge(folder, name: str, text: str) -> None:
     (folder / "status.json").write_bytes(seal(known))
 
 
-def test_a_finished_folder_is_complete_and_loads_equal(toy, tmp_path):
-    run = execute(toy, Config(flips=20), tmp_path, scale="quick")
-    whole = FINISHED | trial_files(Config(flips=20))
-    assert files(tmp_path) == whole
-    assert status(tmp_path)["state"] == "finished"
-    assert set(status(tmp_path)["files"]) == whole - {"status.json"}
-    loaded = load_run(tmp_path)
+@pytest.fixture(scope="module")
+def one_run(tmp_path_factory) -> tuple[Run, Path]:
+    """A finished run, and its folder."""
+    folder = claim_folder(tmp_path_factory.mktemp("runs") / "run")
+    return execute(TOY, CONFIG, folder, scale="quick"), folder
+
+
+@pytest.fixture
+def run(one_run) -> Run:
+    """A finished run."""
+    return one_run[0]
+
+
+@pytest.fixture
+def finished(toy, one_run, tmp_path) -> Path:
+    """Its folder."""
+    return shutil.copytree(one_run[1], tmp_path / "run")
+
+
+def test_a_finished_folder_is_complete_and_loads_equal(toy, run, finished):
+    whole = FINISHED | trial_files(CONFIG)
+    assert files(finished) == whole
+    assert status(finished)["state"] == "finished"
+    assert set(status(finished)["files"]) == whole - {"status.json"}
+    loaded = load_run(finished)
     assert loaded.result.answer == run.result.answer
     assert loaded.result.claims == run.result.claims
     for one, other in zip(loaded.records, run.records, strict=True):
@@ -78,25 +103,23 @@ def test_a_finished_folder_is_complete_and_loads_equal(toy, tmp_path):
     assert {"python", "torch", "tangentkit"} <= set(run.environment.versions)
 
 
-def test_the_same_config_gives_the_same_numbers(toy, tmp_path):
-    first, second = (execute(toy, Config(), claim_folder(tmp_path / name), scale="quick") for name in "ab")
-    assert first.result.claims == second.result.claims
-    assert [row["seed"] for row in first.records] == [row["seed"] for row in second.records] == [0, 1, 2]
+def test_the_same_config_gives_the_same_numbers(toy, run, tmp_path):
+    second = execute(toy, CONFIG, tmp_path, scale="quick")
+    assert run.result.claims == second.result.claims
+    assert [row["seed"] for row in run.records] == [row["seed"] for row in second.records] == [0, 1, 2]
 
 
-def test_the_report_can_be_written_again_from_the_numbers_alone(toy, tmp_path):
-    execute(toy, Config(), tmp_path, scale="quick")
-    page = (tmp_path / "report.html").read_text()
+def test_the_report_can_be_written_again_from_the_numbers_alone(finished):
+    page = (finished / "report.html").read_text()
     for name in ("report.html", "figures/shares.png", "tables/shares.csv"):
-        (tmp_path / name).unlink()
-    rewrite_report(tmp_path)
-    assert files(tmp_path) == FINISHED | trial_files(Config())
-    assert (tmp_path / "report.html").read_text() == page
+        (finished / name).unlink()
+    rewrite_report(finished)
+    assert files(finished) == FINISHED | trial_files(CONFIG)
+    assert (finished / "report.html").read_text() == page
 
 
-def test_the_report_says_what_is_needed_to_run_it_again(toy, tmp_path):
-    execute(toy, Config(flips=20), tmp_path, scale="quick")
-    page = (tmp_path / "report.html").read_text()
+def test_the_report_says_what_is_needed_to_run_it_again(finished):
+    page = (finished / "report.html").read_text()
     for text in (
         "tangentkit run toy --scale quick --flips 20",
         "0" * 64,
@@ -137,21 +160,19 @@ def test_default_folders_never_collide(tmp_path):
     assert all(folder.name.startswith("toy-quick-") for folder in folders)
 
 
-def test_other_folders_and_other_versions_are_refused(toy, tmp_path):
+def test_other_folders_and_other_versions_are_refused(finished, tmp_path):
     with pytest.raises(InputError, match="not the folder of a run"):
-        load_run(tmp_path)
-    execute(toy, Config(), tmp_path, scale="quick")
-    asked = json.loads((tmp_path / "config.json").read_text())
+        load_run(claim_folder(tmp_path / "empty"))
+    asked = json.loads((finished / "config.json").read_text())
     asked["fields"]["new_field"] = 1
-    forge(tmp_path, "config.json", json.dumps(asked))
+    forge(finished, "config.json", json.dumps(asked))
     with pytest.raises(DataError, match="another version"):
-        load_run(tmp_path)
+        load_run(finished)
 
 
-def test_the_summary_is_json_with_claims_and_numbers(toy, tmp_path):
-    run = execute(toy, Config(), tmp_path, scale="quick")
-    content = json.loads(json.dumps(summary(run, tmp_path), allow_nan=False))
-    assert content["report"] == str(tmp_path / "report.html")
+def test_the_summary_is_json_with_claims_and_numbers(run, finished):
+    content = json.loads(json.dumps(summary(run, finished), allow_nan=False))
+    assert content["report"] == str(finished / "report.html")
     (claim,) = content["claims"]
     assert claim["verdict"] in {"holds", "does not hold", "not decided"}
     assert claim["values"] == run.records.column("share")
@@ -160,19 +181,6 @@ def test_the_summary_is_json_with_claims_and_numbers(toy, tmp_path):
 
 
 # Seals --------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def one_run(tmp_path_factory):
-    folder = claim_folder(tmp_path_factory.mktemp("runs") / "run")
-    execute(TOY, Config(), folder, scale="quick")
-    return folder
-
-
-@pytest.fixture
-def finished(toy, one_run, tmp_path):
-    """The folder of a finished run."""
-    return shutil.copytree(one_run, tmp_path / "run")
 
 
 @pytest.mark.parametrize("name", sorted(FINISHED | {"trials/*.json", "trials/*.npz"}))
@@ -276,14 +284,13 @@ def test_versions_are_found_where_no_metadata_can_be_read(toy, tmp_path, monkeyp
     assert versions["scikit-learn"] == sklearn.__version__
 
 
-def test_the_page_links_to_every_file_of_its_run(toy, tmp_path):
-    execute(toy, Config(), tmp_path, scale="quick")
-    links = set(re.findall('<a href="([^#"]+)"', (tmp_path / "report.html").read_text()))
-    assert links == files(tmp_path) - trial_files(Config()) - {"report.html", "status.json"}
+def test_the_page_links_to_every_file_of_its_run(finished):
+    links = set(re.findall('<a href="([^#"]+)"', (finished / "report.html").read_text()))
+    assert links == files(finished) - trial_files(CONFIG) - {"report.html", "status.json"}
 
 
-def test_more_seeds_are_asked_for_by_a_command_that_keeps_those_that_were_run(toy, tmp_path):
-    run = execute(toy, Config(seeds=(3, 0)), tmp_path, scale="quick")
+def test_more_seeds_are_asked_for_by_a_command_that_keeps_those_that_were_run(run):
+    run = replace(run, config=Config(seeds=(3, 0)))
     assert run.command_with(5) == "tangentkit run toy --scale quick --seeds 3,0-2,4"
     assert run.command_with(1) == "tangentkit run toy --scale quick --seeds 3,0"
 

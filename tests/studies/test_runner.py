@@ -2,15 +2,12 @@
 
 import dataclasses
 import json
-import os
 import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
 
+import warm_processes
 from studies import slow_study
 from studies.toy_study import Config, trials
 from tangentkit.compute.engines import Dask, Processes
@@ -100,6 +97,16 @@ def test_other_fields_do_the_trials_that_are_new(toy, tmp_path, done):
     assert done == [1, 2, 3, 4]
 
 
+@pytest.fixture
+def warm_engines(warm, monkeypatch):
+    """Engines begin their processes warm, not as a user's do: that takes seconds for each."""
+    monkeypatch.setattr("tangentkit.compute.engines.processes.get_context", lambda _: warm)
+    dask = pytest.importorskip("dask", reason="Dask is not installed: pip install 'tangentkit[cluster]'")
+    with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
+        yield
+
+
+@pytest.mark.usefixtures("warm_engines")
 @pytest.mark.parametrize("engine", [Processes(2), Dask(workers=2)], ids=["processes", "dask"])
 def test_a_killed_worker_costs_its_trial_only_and_the_records_are_those_of_one_process(engine, tmp_path):
     """One of two workers is killed in its first trial; it is done again, and all come out as from this process."""
@@ -112,35 +119,23 @@ def test_a_killed_worker_costs_its_trial_only_and_the_records_are_those_of_one_p
     assert not run.records.failures
 
 
-def test_kill_9_loses_the_running_trials_only(tmp_path, monkeypatch):
-    """Trials of 0.3 seconds on two processes, killed when some are there."""
-    code = (
-        "import sys; sys.path[:0] = {path!r}\n"
-        "from pathlib import Path\n"
-        "from studies.slow_study import SLOW, Config\n"
-        "from tangentkit.compute.engines import Processes\n"
-        "from tangentkit.studies.runner import execute\n"
-        "if __name__ == '__main__':\n"
-        "    execute(SLOW, Config(), Path({folder!r}), scale='quick', engine=Processes(2))\n"
-    )
-    script = tmp_path / "script.py"
-    folder = tmp_path / "run"
-    folder.mkdir()
-    tests = str(Path(__file__).parents[1])
-    script.write_text(code.format(path=[tests], folder=str(folder)))
-    process = subprocess.Popen([sys.executable, str(script)])
+def test_kill_9_loses_the_running_trials_only(warm, tmp_path, monkeypatch):
+    """Trials on two processes, killed when some are there."""
+    process = warm.Process(target=slow_study.run_warm, args=(tmp_path, warm_processes.address()))
+    process.start()
     deadline = time.monotonic() + 120
-    while len(list(folder.glob("trials/*.json"))) < 2:
+    while len(list(tmp_path.glob("trials/*.json"))) < 2:
         assert time.monotonic() < deadline
-        assert process.poll() is None, "it ended before it was killed"
-        time.sleep(0.05)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    kept = set(folder.glob("trials/*.json"))
-    assert status(folder) == "running"
+        assert process.is_alive(), "it ended before it was killed"
+        time.sleep(0.01)
+    process.kill()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL, "it ended before it was killed"
+    kept = set(tmp_path.glob("trials/*.json"))
+    assert status(tmp_path) == "running"
     monkeypatch.setitem(STUDIES, "slow", slow_study.SLOW)
     before = {path: path.stat().st_mtime_ns for path in kept}
-    run = resume(folder)
+    run = resume(tmp_path)
     assert len(run.records) == len(slow_study.Config().seeds)
     assert {path: path.stat().st_mtime_ns for path in kept} == before, "finished trials were not done again"
 

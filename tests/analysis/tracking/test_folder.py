@@ -1,49 +1,20 @@
 """The folder of a tracker: whole after any kill, and gone on from."""
 
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 
-from analysis.tracking.runs import descend, problem
+from analysis.tracking.runs import die_at_step_4, problem, run
 from tangentkit.analysis import Tracker, TrackerWarning
 from tangentkit.core.errors import DataError, InputError
 
-WHAT = ["distance", "lazy"]
-KILLED = """
-import os, signal, sys
-sys.path.insert(0, sys.argv[2])
-from analysis.tracking.runs import descend, problem
-from tangentkit.analysis import Tracker
 
-WHAT = ["distance", "lazy"]
-replace = os.replace
-
-def deadly(source, target):  # the tensors of step 4 are there, its record is not yet
-    if str(target).endswith("4.json"):
-        os.kill(os.getpid(), signal.SIGKILL)
-    replace(source, target)
-
-os.replace = deadly
-model, x, y = problem()
-descend(model, x, y, 6, Tracker(WHAT, every=2, probe=(x, y), folder=sys.argv[1], tensorboard=False))
-"""
-
-
-def run(folder=None, *, steps=6, what=WHAT, every=2):
-    model, x, y = problem()
-    tracker = Tracker(what, every=every, probe=(x, y), folder=folder, tensorboard=False)
-    descend(model, x, y, steps, tracker)
-    return tracker
-
-
-def test_a_run_that_was_killed_goes_on_to_the_same_numbers(tmp_path):
-    tests = str(Path(__file__).parents[2])
-    found = subprocess.run([sys.executable, "-c", KILLED, str(tmp_path), tests], check=False)
-    assert found.returncode == -signal.SIGKILL
+def test_a_run_that_was_killed_goes_on_to_the_same_numbers(warm, tmp_path):
+    tracked = warm.Process(target=die_at_step_4, args=(tmp_path,))
+    tracked.start()
+    tracked.join()
+    assert tracked.exitcode == -signal.SIGKILL
     assert sorted(path.name for path in (tmp_path / "steps").glob("*.json")) == [
         "000000000000.json",
         "000000000002.json",

@@ -1,17 +1,13 @@
 """Work by a Dask cluster survives the death of workers, and its store the death of the scheduler."""
 
 import json
-import multiprocessing
 import os
 import platform
 import re
 import resource
 import signal
-import subprocess
-import sys
 import threading
 import time
-from multiprocessing import forkserver
 from pathlib import Path
 
 import psutil
@@ -20,6 +16,7 @@ import torch
 from torch import nn
 
 import tangentkit as tk
+from compute.engines.dask_commands import run_command
 from compute.toy_kernels import Gaussian, Linear, RowWitness, Witness
 from tangentkit.compute import gram, open_gram
 from tangentkit.compute.engines import Dask, EngineError
@@ -40,16 +37,8 @@ def samples(n: int, seed: int = 0) -> torch.Tensor:
 
 
 @pytest.fixture(scope="module")
-def forked():
-    """Workers are forked from a process that has imported all they need: imports take longer than what they do."""
-    context = multiprocessing.get_context("forkserver")
-    ours = [f"tangentkit.{package}" for package in ("empirical", "infinite", "sketch")]
-    context.set_forkserver_preload(["distributed.nanny", *ours, "compute.toy_kernels"])
-    with pytest.MonkeyPatch.context() as patch:
-        # What Dask sets for the time of a start must be there when the first process starts, of which all come.
-        for name, value in dask.config.get("distributed.nanny.pre-spawn-environ").items():
-            patch.setenv(name, str(value))
-        forkserver.ensure_running()
+def forked(warm):
+    """Workers begin warm: imports take longer than what they do."""
     with dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"}):
         yield
 
@@ -64,6 +53,18 @@ def client(forked):
         distributed.Client(cluster) as client,
     ):
         yield client
+
+
+SLOW, SAME = (Linear().normalized() + Gaussian(delay=delay) for delay in (0.02, 0.0))
+"""A kernel with the time to be killed at, and the one that gives the same numbers at once."""
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> Path:
+    """What it stores of 40 samples when nobody is killed."""
+    store = tmp_path_factory.mktemp("stores") / "whole"
+    gram(SAME, samples(40), store=store, tile=4)
+    return store
 
 
 def equal_files(a: Path, b: Path) -> bool:
@@ -107,12 +108,12 @@ def test_every_kind_of_kernel_goes_to_a_cluster(client, tmp_path, name):
         "monte carlo": tk.MonteCarloKernel(small_network, 2),
     }[name]
     x, y = samples(7), samples(3, 1)
-    gram(kernel, x, store=tmp_path / "here", tile=2)
-    gram(kernel, x, store=tmp_path / "there", tile=2, engine=Dask(client))
+    gram(kernel, x, store=tmp_path / "here", tile=4)
+    gram(kernel, x, store=tmp_path / "there", tile=4, engine=Dask(client))
     one, other = (open_gram(tmp_path / place).dense() for place in ("here", "there"))
     torch.testing.assert_close(other, one, rtol=1e-12, atol=1e-13)
     k = kernel(x, y)
-    held = gram(kernel, x, y, tile=2, engine=Dask(client)).dense()
+    held = gram(kernel, x, y, tile=4, engine=Dask(client)).dense()
     torch.testing.assert_close(held, k.flatten(2).flatten(0, 1) if k.ndim == 4 else k)
 
 
@@ -129,9 +130,7 @@ def test_an_error_on_a_worker_arrives_as_it_is(client, tmp_path):
     assert not (tmp_path / "k" / "lock.json").exists()
 
 
-def test_a_worker_killed_in_the_middle_costs_nothing_but_time(client, tmp_path):
-    kernel, x = Linear().normalized() + Gaussian(delay=0.05), samples(40)
-    gram(kernel, x, store=tmp_path / "whole", tile=4)
+def test_a_worker_killed_in_the_middle_costs_nothing_but_time(client, whole, tmp_path):
     pids = list(client.run(os.getpid).values())
     killed = []
 
@@ -140,16 +139,14 @@ def test_a_worker_killed_in_the_middle_costs_nothing_but_time(client, tmp_path):
             killed.append(pids[0])
             os.kill(pids[0], signal.SIGKILL)
 
-    gram(kernel, x, store=tmp_path / "k", tile=4, engine=Dask(client), progress=kill_one)
+    gram(SLOW, samples(40), store=tmp_path / "k", tile=4, engine=Dask(client), progress=kill_one)
     assert killed
     client.wait_for_workers(2, timeout=60)
     assert pids[0] not in client.run(os.getpid).values(), "it lives"
-    assert equal_files(tmp_path / "k", tmp_path / "whole")
+    assert equal_files(tmp_path / "k", whole)
 
 
-def test_all_workers_killed_at_once_those_who_join_go_on(client, tmp_path):
-    kernel, x = Linear().normalized() + Gaussian(delay=0.02), samples(40)
-    gram(kernel, x, store=tmp_path / "whole", tile=4)
+def test_all_workers_killed_at_once_those_who_join_go_on(client, whole, tmp_path):
     client.wait_for_workers(2, timeout=60)
     pids = list(client.run(os.getpid).values())
 
@@ -159,9 +156,9 @@ def test_all_workers_killed_at_once_those_who_join_go_on(client, tmp_path):
                 os.kill(pid, signal.SIGKILL)
 
     with Dask(client) as engine:
-        gram(kernel, x, store=tmp_path / "k", tile=4, engine=engine, progress=kill_all)
+        gram(SLOW, samples(40), store=tmp_path / "k", tile=4, engine=engine, progress=kill_all)
     assert not set(pids) & set(client.run(os.getpid).values()), "some lived"
-    assert equal_files(tmp_path / "k", tmp_path / "whole")
+    assert equal_files(tmp_path / "k", whole)
     client.wait_for_workers(2, timeout=60)
 
 
@@ -205,45 +202,34 @@ def test_an_interrupt_of_a_cluster_says_what_is_stored(client, tmp_path):
     gram(Gaussian(), samples(40), store=tmp_path / "k", engine=Dask(client))
 
 
-def test_the_scheduler_dies_and_the_store_goes_on(tmp_path):
+def test_the_scheduler_dies_and_the_store_goes_on(warm, whole, tmp_path):
     file = tmp_path / "scheduler.json"
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "DASK_DISTRIBUTED__COMM__RETRY__COUNT": "0"}
-    environment["PYTHONPATH"] = os.pathsep.join(
-        [str(Path(__file__).resolve().parents[2]), os.environ.get("PYTHONPATH", "")]
-    )
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": environment, "cwd": tmp_path}
     addresses = ["--host", "127.0.0.1", "--port", "0", "--dashboard-address", ":0"]
     options = ["--no-nanny", "--nthreads", "1", "--no-dashboard", "--death-timeout", "60"]
     scheduler, worker = (
-        subprocess.Popen([sys.executable, "-m", module, "--scheduler-file", str(file), *more], **quiet)
-        for module, more in (
-            ("distributed.cli.dask_scheduler", addresses),
-            ("distributed.cli.dask_worker", options),
-        )
+        warm.Process(target=run_command, args=(module, tmp_path, ["--scheduler-file", str(file), *more]))
+        for module, more in (("dask_scheduler", addresses), ("dask_worker", options))
     )
-    kernel, x = Gaussian(delay=0.05), samples(40)
-    gram(kernel, x, store=tmp_path / "whole", tile=4)
+    scheduler.start()
+    worker.start()
     try:
-        deadline = time.monotonic() + 60
-        while not file.exists():
-            assert time.monotonic() < deadline
-            time.sleep(0.1)
 
         def kill_it(stage: str, done: int, total: int) -> None:
-            if done == total // 3:
+            if stage == "gram" and done == total // 3:
                 scheduler.kill()
 
         with pytest.raises(EngineError, match=r"scheduler at .* is gone"):
-            gram(kernel, x, store=tmp_path / "k", tile=4, engine=Dask(str(file)), progress=kill_it)
+            gram(SLOW, samples(40), store=tmp_path / "k", tile=4, engine=Dask(str(file)), progress=kill_it)
+        assert scheduler.exitcode == -signal.SIGKILL
     finally:
         for process in (scheduler, worker):
             process.kill()
-            process.wait()
+            process.join()
     done = len(list((tmp_path / "k" / "gram" / "c").glob("*/*")))
     assert 0 < done < 55
-    G = gram(kernel, x, store=tmp_path / "k")
-    assert equal_files(tmp_path / "k", tmp_path / "whole")
-    torch.testing.assert_close(G.dense(), kernel(x))
+    G = gram(SAME, samples(40), store=tmp_path / "k")
+    assert equal_files(tmp_path / "k", whole)
+    torch.testing.assert_close(G.dense(), SAME(samples(40)))
 
 
 def test_no_scheduler_is_an_error_that_says_where():

@@ -1,4 +1,4 @@
-"""Pages on disk, and one browser for all tests of this folder."""
+"""Pages on disk, and in the browser."""
 
 import time
 from collections.abc import Callable
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from browsing import chromium, set_screen
+from browsing import set_screen
 from surrogate.page.sample_explanation import many_explanation, picture_explanation, text_explanation
 from tangentkit.surrogate.page import Explanation, write_page
 
@@ -23,12 +23,6 @@ def rng() -> np.random.Generator:
 @pytest.fixture(scope="session")
 def explanation() -> Explanation:
     return picture_explanation()
-
-
-@pytest.fixture(scope="session")
-def browser(tmp_path_factory):
-    with chromium(tmp_path_factory.mktemp("profile")) as chrome:
-        yield chrome
 
 
 @pytest.fixture(scope="session")
@@ -110,7 +104,6 @@ class Shown:
 def page(browser, pages) -> Callable[..., Shown]:
     """Opens one of the pages; at the end of the test nothing may have been complained of."""
     shown: list[Shown] = []
-    browser.get_log("browser")
 
     def opened(name: str = "pictures", fragment: str = "", **screen) -> Shown:
         shown.append(Shown(browser, pages[name].as_uri()))

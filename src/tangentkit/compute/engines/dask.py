@@ -3,7 +3,6 @@
 import json
 import logging
 import re
-import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tangentkit.compute.engines.engine import EngineError, Item, Result
+from tangentkit.compute.engines.interrupts import deaf_to_interrupts
 from tangentkit.core.errors import InputError
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Dask:
             if isinstance(self.cluster, Client):
                 client = self.cluster
             elif self.cluster is None:
-                with _deaf_to_interrupts():
+                with deaf_to_interrupts():
                     # Whoever reaches a dashboard, or any port of Dask, may do as they like: nobody but this machine.
                     cluster = LocalCluster(
                         n_workers=self.workers,
@@ -92,22 +92,6 @@ class Dask:
                 except OSError as error:
                     raise EngineError(f"no Dask scheduler at {self.cluster}", got=error) from error
             yield stack.enter_context(closing(Session(client, self.patience)))
-
-
-@contextmanager
-def _deaf_to_interrupts() -> "Iterator[None]":
-    """Threads and processes that are started meanwhile do not hear Ctrl-C, which the terminal sends to all.
-
-    The one who asked for the work ends them; by themselves each would die with a traceback.
-    """
-    if not hasattr(signal, "pthread_sigmask"):  # Windows
-        yield
-        return
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _address(cluster: str) -> str:

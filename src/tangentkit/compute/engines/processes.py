@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Generic
 
 from tangentkit.compute.engines.engine import EngineError, Item, Result
+from tangentkit.compute.engines.interrupts import deaf_to_interrupts
 from tangentkit.core.errors import InputError
 
 LIVES = 3
@@ -80,7 +81,8 @@ class _Worker(Generic[Item]):
         context = get_context("spawn")
         self.connection, other = context.Pipe()
         self.process = context.Process(target=_serve, args=(other, work), daemon=True)
-        self.process.start()
+        with deaf_to_interrupts():
+            self.process.start()
         other.close()
         self.item = item
         self.send(item)

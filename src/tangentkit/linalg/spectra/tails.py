@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from jaxtyping import Float
 from scipy.linalg import eigvalsh_tridiagonal
-from scipy.stats import ks_1samp, pareto
 from torch import Tensor
 
 from tangentkit.core.errors import InputError, NumericalError
@@ -337,6 +336,9 @@ def check_null(m: int, count: int, draws: int) -> None:
 
 def law_distance(values: np.ndarray, xmin: float, alpha: float) -> float:
     """The Kolmogorov-Smirnov distance between values and the density ∝ λ^(-alpha) above xmin."""
+    # Every process of the library would import it, for as long as a third of torch; few fit a power law.
+    from scipy.stats import ks_1samp, pareto
+
     if math.isinf(alpha):
         return 0.0 if (values == xmin).all() else 1.0
     return float(np.asarray(ks_1samp(values, pareto(alpha - 1, scale=xmin).cdf))[0])
