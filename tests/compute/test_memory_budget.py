@@ -44,8 +44,9 @@ print(json.dumps(grown))
 def test_memory_bounds_the_gram_of_features_on_disk_and_in_memory(tmp_path):
     words = [sys.executable, "-c", MEASURED, str(MEMORY), str(tmp_path / "k")]
     done = subprocess.run(words, capture_output=True, text=True, check=True, timeout=300)
-    # The features alone have 49 MB. Beside the budget: one hash for each sample, and what the allocator keeps.
-    assert {where: size for where, size in json.loads(done.stdout).items() if size > 2 * MEMORY} == {}
+    # The features alone have 49 MB. Beside the budget: one hash for each sample, tiles on their way to the disk (all
+    # tiles have 14 MB), and what the allocator keeps.
+    assert {where: size for where, size in json.loads(done.stdout).items() if size > 4 * MEMORY} == {}
 
 
 def test_features_that_do_not_fit_are_computed_again_for_few_columns_at_a_time():
