@@ -12,7 +12,12 @@ pytestmark = pytest.mark.skipif(
 )
 
 LARGE = 4000
-CASES = [("flat", 40, 400, 16, 4), ("pooled", 4, 25, 16, 8), ("flat", 2, 4000, 32, 8), ("pooled", 1, 16, 32, 8)]
+CASES = [
+    ("flat", 40, 400, 16, 4),
+    ("pooled", 4, 25, 16, 8),
+    ("flat", 2, 4000, 32, 8),
+    ("pooled", 1, 16, 32, 8),
+]
 """The head, the images of both sides, the pixels of a side, and the budget in megabytes."""
 # One field of all pairs of samples takes 4 n m P bytes, and with all pairs of pixels 4 n m P². The last two are parts
 # of rows of the matrix of 10,000 CIFAR images, which takes terabytes at once.
