@@ -63,7 +63,7 @@ def load(
     if classes is not None:
         data = data.only(classes)
     if limit is not None:
-        data, _ = data.partition(limit, key=key.fold(split))
+        data = data.some(limit, key=key.fold(split))
     if isinstance(data.inputs, Tensor) and data.inputs.dtype == torch.uint8:
         data = replace(data, inputs=data.inputs.float().div_(255))
     return data
