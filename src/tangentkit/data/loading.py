@@ -6,7 +6,6 @@ from os import PathLike
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
@@ -131,6 +130,9 @@ def _compute(entry: Entry, split: str, key: Key, path: str | PathLike[str] | Non
 
 
 def _digits(_: str, split: str, __: Key) -> Data:
+    # More than a second, which the other sets need not wait for.
+    from sklearn.datasets import load_digits
+
     pixels, labels = load_digits(return_X_y=True)
     images = torch.from_numpy(pixels).float().reshape(-1, 1, 8, 8) / 16
     everything = Data(images, torch.from_numpy(labels).long(), "digits", "all", SETS["digits"].classes)
