@@ -1,7 +1,7 @@
 """A torch CNN at infinite width: read its kernel off the module, and watch finite networks approach it.
 
-Run with `python docs/tutorials/infinite_width.py [figure.png]`; it takes some seconds and needs no download. The figure
-of the page is that of `... figure.png full`, of twice as many networks.
+Run with `python docs/tutorials/infinite_width.py [figure.png]`; it takes some seconds and needs no download. The
+figure of the page is that of `... figure.png full`, of twice as many networks.
 """
 
 import sys

@@ -3,8 +3,8 @@
 The linearization f(w0, x) + J(w0, x) u of a network is a linear model in u whose features are the network's own
 gradients. Trained beside the network it shows what the network gains by moving its features.
 
-Run with `python docs/tutorials/linearized_beside_network.py [figure.png]`; it takes seconds and needs no download. The
-figure of the page is that of `... figure.png full`, of more images and one width more.
+Run with `python docs/tutorials/linearized_beside_network.py [figure.png]`; it takes seconds and needs no download.
+The figure of the page is that of `... figure.png full`, of more images and one width more.
 """
 
 import copy

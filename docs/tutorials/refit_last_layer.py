@@ -4,8 +4,8 @@ The input of a network's last layer is a set of features, and its Gram matrix th
 features, the best last layer is the solution of a linear problem: no learning rate, no epochs. How much better is it
 than the layer that training left?
 
-Run with `python docs/tutorials/refit_last_layer.py [figure.png]`; it takes seconds and needs no download. The figure of
-the page is that of `... figure.png full`, which trains for twice as many epochs.
+Run with `python docs/tutorials/refit_last_layer.py [figure.png]`; it takes seconds and needs no download. The
+figure of the page is that of `... figure.png full`, which trains for twice as many epochs.
 """
 
 import math
