@@ -19,7 +19,7 @@ from tangentkit.surrogate import Share
 # 1,000 pictures train a LeNet; others are audited. (A network that has learned the wrong labels by heart would hide
 # them.)
 full = "full" in sys.argv
-n, shares, new = (2000, (0.01, 0.05, 0.2), 300) if full else (600, (0.2,), 150)
+n, shares, new = (2000, (0.01, 0.05, 0.2), 300) if full else (400, (0.2,), 100)
 data, others = tk.data.load("fashion-mini", "train", limit=n), tk.data.load("fashion-mini", "test")
 training = Training(10, 2e-3, optimizer="adam", loss="cross-entropy", batch=64)
 network = tk.models.lenet(seed=0)

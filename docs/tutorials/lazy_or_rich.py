@@ -23,10 +23,10 @@ if full:
     alphas, seeds, epochs, every, samples = (100.0, 10.0, 1.0, 0.3, 0.1), range(3), 8, 100, 150
 else:
     train, test = (
-        tk.data.load("fashion-mini", "train", limit=1000),
-        tk.data.load("fashion-mini", "test", limit=300),
+        tk.data.load("fashion-mini", "train", limit=600),
+        tk.data.load("fashion-mini", "test", limit=150),
     )
-    alphas, seeds, epochs, every, samples = (10.0, 0.2), range(2), 4, 40, 30
+    alphas, seeds, epochs, every, samples = (10.0, 0.2), range(2), 4, 24, 30
 mean, std = train.inputs.mean(), train.inputs.std()
 x, z = (train.inputs - mean) / std, (test.inputs - mean) / std
 targets = nn.functional.one_hot(train.targets, 10) - 0.1

@@ -62,7 +62,7 @@ model, train, test, (x, z) = pretrained() if full else trained_here()
 # Kendall's τ: do surrogate and network rank the test images alike, by the probability of the true class? TAD: by how
 # many points their accuracies differ. Sketched kernels stand on `dim` numbers an image, the conjugate kernel on 64 or
 # 84, the input of the last layer; the embedding kernel sums over the activations of all layers.
-dim = 4096 if full else 1024
+dim = 4096 if full else 512
 kernels = {
     "trNTK (sketched)": tk.SketchedTangentKernel(model, dim=dim).normalized(),
     "pNTK (sketched)": tk.SketchedTangentKernel(model, dim=dim, outputs="pseudo").normalized(),

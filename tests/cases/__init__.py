@@ -16,4 +16,5 @@ from cases.oracle import gap as gap
 from cases.oracle import jacobians as jacobians
 from cases.oracle import kernel_of as kernel_of
 from cases.oracle import kernel_of_jacobians as kernel_of_jacobians
+from cases.oracle import probed as probed
 from cases.oracle import unlearned as unlearned

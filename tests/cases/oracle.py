@@ -33,6 +33,11 @@ def along(kernel: TangentKernel, outputs: str | int | Tensor) -> TangentKernel:
     return _twin(kernel, outputs=as_outputs(outputs))
 
 
+def probed(kernel: TangentKernel, probes: int, seed: int) -> TangentKernel:
+    """The kernel of the same snapshot by random signs, with all that has been learned of it."""
+    return _twin(kernel, probes=probes, seed=seed)
+
+
 def unlearned(kernel: TangentKernel) -> TangentKernel:
     """The kernel of the same snapshot, as it was before it saw a batch."""
     return _twin(kernel, _profiles=Profiles(kernel.function))

@@ -137,7 +137,8 @@ def test_every_kernel_of_the_outputs_is_right(name):
     (x, y), gaps = CASES[name].batches(), {}
     for kind, outputs in choices(name).items():
         once = kind in ("trace", "full")  # which other laws are about, too
-        for symmetric in (True, False):
+        # Kinds of one direction differ in its entries alone: together they are seen both within and between batches.
+        for symmetric in (True, False) if once else (kind != "index",):
             k = (
                 matrix(name, kind, symmetric=symmetric)
                 if once
@@ -215,8 +216,9 @@ def test_batch_size_and_groups_of_directions_do_not_matter(name, monkeypatch):
 def test_samples_alone_and_in_tiles(name):
     x, y = CASES[name].batches()
     kernel, whole = asked(name), matrix(name, symmetric=False)
-    assert gap(torch.cat([kernel(take(x, slice(i, i + 1)), y) for i in range(N)]), whole) <= 1e-12
-    columns = [slice(0, 1), slice(1, M)]
+    # The first and the last alone, the others together.
+    rows, columns = [slice(0, 1), slice(1, N - 1), slice(N - 1, N)], [slice(0, 1), slice(1, M)]
+    assert gap(torch.cat([kernel(take(x, part), y) for part in rows]), whole) <= 1e-12
     assert gap(torch.cat([kernel(x, take(y, part)) for part in columns], 1), whole) <= 1e-12
 
 

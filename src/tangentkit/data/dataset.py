@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from tangentkit.core.errors import InputError, UnknownNameError
@@ -115,6 +115,19 @@ class Data:
         Raises:
             InputError: n is not between 1 and the number of samples.
         """
+        chosen = self._chosen(n, key)
+        first, rest = (torch.from_numpy(np.flatnonzero(mask)) for mask in (chosen, ~chosen))
+        return self.take(first), self.take(rest)
+
+    def some(self, n: int, *, key: Key) -> "Data":
+        """The first part of `partition` alone: of a large set the others take long to copy.
+
+        Raises:
+            InputError: n is not between 1 and the number of samples.
+        """
+        return self.take(torch.from_numpy(np.flatnonzero(self._chosen(n, key))))
+
+    def _chosen(self, n: int, key: Key) -> Bool[np.ndarray, " n"]:
         n = _sample_count(n, len(self), self.name)
         names = self.classes or ("",)
         labels = self.targets.numpy(force=True) if self.classes else np.zeros(len(self), int)
@@ -123,8 +136,7 @@ class Data:
         chosen = np.zeros(len(self), bool)
         for name, rows, quota in zip(names, members, quotas, strict=True):
             chosen[key.fold("partition", name).numpy().permutation(rows)[:quota]] = True
-        first, rest = (torch.from_numpy(np.flatnonzero(mask)) for mask in (chosen, ~chosen))
-        return self.take(first), self.take(rest)
+        return chosen
 
     def map(self, function: Callable[[Any], Any], *, note: str) -> "Data":
         """The set with its inputs mapped; the note says how."""

@@ -6,7 +6,6 @@ from os import PathLike
 
 import numpy as np
 import torch
-from sklearn.datasets import load_digits
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
@@ -63,7 +62,7 @@ def load(
     if classes is not None:
         data = data.only(classes)
     if limit is not None:
-        data, _ = data.partition(limit, key=key.fold(split))
+        data = data.some(limit, key=key.fold(split))
     if isinstance(data.inputs, Tensor) and data.inputs.dtype == torch.uint8:
         data = replace(data, inputs=data.inputs.float().div_(255))
     return data
@@ -131,6 +130,9 @@ def _compute(entry: Entry, split: str, key: Key, path: str | PathLike[str] | Non
 
 
 def _digits(_: str, split: str, __: Key) -> Data:
+    # More than a second, which the other sets need not wait for.
+    from sklearn.datasets import load_digits
+
     pixels, labels = load_digits(return_X_y=True)
     images = torch.from_numpy(pixels).float().reshape(-1, 1, 8, 8) / 16
     everything = Data(images, torch.from_numpy(labels).long(), "digits", "all", SETS["digits"].classes)

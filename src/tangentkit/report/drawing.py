@@ -10,12 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+import numpy as np
+
 from tangentkit.report.figure import Figure, words
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
 
-ImageFormat = Literal["svg", "png"]
+ImageFormat = Literal["svg", "png", "webp"]
+"""Of which WebP is without loss, and about half as large as the same as SVG."""
 
 PNG_DPI = 160
 
@@ -67,9 +71,19 @@ def image(figure: Figure, palette: Palette = LIGHT, *, format: ImageFormat = "sv
         # Without a date, equal figures are equal files.
         if isinstance(writer, FigureCanvasSVG):
             writer.print_svg(content, metadata={"Date": None})
-        else:
+        elif format == "png":
             writer.print_png(content, metadata={"Software": None})
+        else:
+            _write_webp(writer, content)
     return content.getvalue()
+
+
+def _write_webp(writer: "FigureCanvasAgg", content: io.BytesIO) -> None:
+    from PIL import Image
+
+    writer.draw()
+    # More effort than 2 takes half as long again and saves nothing.
+    Image.fromarray(np.asarray(writer.buffer_rgba())).save(content, "WEBP", lossless=True, method=2)
 
 
 def drawn(figure: Figure, ax: "Axes | None" = None) -> "Axes":

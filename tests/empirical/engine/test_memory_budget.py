@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 LARGE = 2000
-CASES = [("trace", 450, 64), ("full", 200, 32), ("embedding", 1000, 16)]
+CASES = [("trace", 160, 24), ("full", 80, 16), ("embedding", 500, 8)]
 """The kernel, the number of samples, and the budget in megabytes."""
 SCRIPT = """
 import json, os, re, sys

@@ -341,7 +341,10 @@ def law_distance(values: np.ndarray, xmin: float, alpha: float) -> float:
 
     if math.isinf(alpha):
         return 0.0 if (values == xmin).all() else 1.0
-    return float(np.asarray(ks_1samp(values, pareto(alpha - 1, scale=xmin).cdf))[0])
+    # Not by scipy.stats: it takes 0.6 s to import, in every process that computes a kernel.
+    law = 1 - (np.sort(values) / xmin) ** (1 - alpha)
+    steps = np.arange(len(values) + 1) / len(values)
+    return float(max((steps[1:] - law).max(), (law - steps[:-1]).max()))
 
 
 def _exponent(mean_log: np.ndarray) -> np.ndarray:

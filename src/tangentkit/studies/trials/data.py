@@ -67,8 +67,8 @@ def drawn(
         (20, 10, {2})
     """
     chosen = None if classes is None else tuple(classes)
-    first, _ = whole(name, "train", chosen).partition(train, key=key.fold("train"))
-    second, _ = whole(name, "test", chosen).partition(test, key=key.fold("test"))
+    first = whole(name, "train", chosen).some(train, key=key.fold("train"))
+    second = whole(name, "test", chosen).some(test, key=key.fold("test"))
     if standardized:
         moments = first.moments()
         return first.standardized(*moments), second.standardized(*moments)
