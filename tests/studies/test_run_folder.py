@@ -170,6 +170,15 @@ def test_other_folders_and_other_versions_are_refused(finished, tmp_path):
         load_run(finished)
 
 
+def test_a_field_that_came_after_the_run_has_its_default(run, finished):
+    asked = json.loads((finished / "config.json").read_text())
+    name = min(asked["fields"])
+    asked["fields"].pop(name)
+    forge(finished, "config.json", json.dumps(asked))
+    default = getattr(type(run.config)(), name)
+    assert getattr(load_run(finished).config, name) == default
+
+
 def test_the_summary_is_json_with_claims_and_numbers(run, finished):
     content = json.loads(json.dumps(summary(run, finished), allow_nan=False))
     assert content["report"] == str(finished / "report.html")

@@ -185,7 +185,8 @@ def read_config(folder: Path) -> tuple[Study, str, Any, list[str]]:
         keys = from_plain(list[str], asked["trials"], {})
         if not all(re.fullmatch(f"[0-9a-f]{{{KEY_DIGITS}}}", key) for key in keys):
             raise ValueError("a key that no trial has")
-        return study, scale, from_plain(kind, asked["fields"], {}), keys
+        # Fields that came into the study after the run have their defaults, by which it is as it was.
+        return study, scale, from_plain(kind, to_plain(kind(), {}) | asked["fields"], {}), keys
     except (UnknownNameError, *MALFORMED) as error:
         raise DataError(f"the files in {folder} are of another version of the study", got=error) from error
 

@@ -3,6 +3,7 @@
 import pytest
 
 from tangentkit.core.errors import InputError
+from tangentkit.core.seeds import Key
 from tangentkit.data import is_here
 from tangentkit.studies.surrogates import pretrained_surrogate as study
 from tangentkit.studies.surrogates.pretrained_report import by_network
@@ -75,6 +76,21 @@ def test_a_network_that_has_not_learned_is_not_judged():
     }
 
 
+def test_all_images_have_a_table_and_a_claim_of_their_own():
+    everything = {
+        "tau": 0.8, "difference": -0.2, "agreement": 98.0, "accuracy": 91.7, "r2": 0.9, "tau_error": 0.003,
+        "difference_error": 0.1, "fifths": [0.79, 0.8, 0.81, 0.8, 0.8], "written": 900.0, "time": 1800.0,
+        "memory": 7_000.0, "disk": 8_000.0, "error": 0.01,
+    }  # fmt: skip
+    row = {"depth": 20, "kernel": "CK", "test": 10_000, "seed": 0, "everything": everything}
+    found = study.result(CONFIG, Records([*AS_PUBLISHED, row]))
+    assert found.claims[-1].verdict == "holds"
+    assert "all 50,000 images" in found.claims[-1].statement
+    assert found.tables["everything"].rows[0][0] == "CK, ResNet-20"
+    assert found.tables["everything"].rows[0][-3:] == (0.5, 7.0, 8.0)
+    assert by_network(Records([*AS_PUBLISHED, row])).keys() == by_network(AS_PUBLISHED).keys()
+
+
 def test_missing_trials_leave_a_page():
     some = Records([row for row in AS_PUBLISHED if row.get("kernel") != "proj-trNTK"])
     assert study.result(CONFIG, some).tables
@@ -94,3 +110,16 @@ def test_a_real_trial_of_a_resnet():
     assert row["accuracy"] > 75
     assert row["tau"] > 0.3
     assert row["agreement"] > 75
+
+
+@pytest.mark.skipif(not is_here("cifar10"), reason="CIFAR-10 is not here: set TANGENTKIT_DATA")
+def test_a_surrogate_that_is_asked_through_the_disk_is_the_same_as_in_memory():
+    fixed = {"dim": 512, "ridge": 1e-4, "seed": 0}
+    row = study.of_all_images(depth=20, kernel="CK", images=60, test=40, checked=20, **fixed)["everything"]
+    assert row["error"] < 1e-5
+    assert row["disk"] > 4 * 100**2 / 2 / 1e6
+    known, new = study.normalized(60, 40, Key(0).fold("pretrained-surrogate", "all", 20))
+    network = study.load_cifar_resnet(20)
+    same = study.measured(network, study.kernel_of("CK", network, 512, 0), known, new, 1e-4)
+    assert row["tau"] == pytest.approx(same["tau"], abs=1e-6)
+    assert len(row["fifths"]) == 5

@@ -7,11 +7,14 @@ test data. Time, memory and what a kernel keeps of each sample are measured besi
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from tangentkit.compute.gram import gram
 from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError
@@ -28,6 +31,7 @@ from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.text_models import MINILM, TextClassifier, check_model, pretrained, tokens
 from tangentkit.studies.trials.trial import Trial, sweep
+from tangentkit.surrogate.faithfulness import Faithfulness
 from tangentkit.surrogate.kernel_comparison import cost_of
 from tangentkit.surrogate.surrogate import Surrogate
 
@@ -37,6 +41,8 @@ LENGTH = 16
 """Tokens of a sentence: few of CoLA have more."""
 CHEAP = ("proj-pNTK", "CK")
 """Kernels of one backward pass, or none, a sample."""
+ALL, CHECKED = (50_000, 10_000), 300
+"""Training and test images of CIFAR-10; training images whose stored kernel is compared with the exact one."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,8 @@ class Config:
     """Test images of these."""
     exact: int = 20
     """Training images, and as many test images, of the exact kernel that the projected one is compared with."""
+    whole: tuple[int, ...] = ()
+    """Depths whose kernels of one pass are computed of all 60,000 images, once, on disk: 8 GB for each kernel."""
     model: str = MINILM
     """The text model: a name of Hugging Face, or a folder."""
     sentences: int = 150
@@ -71,7 +79,7 @@ class Config:
     """One choice of samples, one projection, and one tuned text model for each."""
 
     def __post_init__(self) -> None:
-        for depth in self.resnets:
+        for depth in (*self.resnets, *self.whole):
             if depth not in (20, 32, 44, 56):
                 raise InputError("bad depth of a CIFAR-10 ResNet", expected="20, 32, 44 or 56", got=depth)
         if min(self.train, self.test, self.dear_train, self.dear_test, self.exact) < 20:
@@ -80,10 +88,10 @@ class Config:
 
 SCALES = {
     "quick": Config(),
-    "evening": Config(train=10_000, test=2_000, dear_train=2_000, dear_test=500, exact=200, sentences=2_000,
-                      test_sentences=500, dim=4096),
-    "full": Config(train=50_000, test=10_000, dear_train=50_000, dear_test=10_000, exact=1_000, sentences=6_840,
-                   test_sentences=516, epochs=4, dim=10_240),
+    "evening": Config(train=2_000, test=500, dear_train=1_000, dear_test=200, exact=50, whole=(20,), sentences=2_000,
+                      test_sentences=500),
+    "full": Config(train=50_000, test=10_000, dear_train=50_000, dear_test=10_000, exact=1_000, whole=(20, 56),
+                   sentences=6_840, test_sentences=516, epochs=4, dim=10_240),
 }  # fmt: skip
 
 
@@ -101,6 +109,15 @@ def trials(config: Config) -> list[Trial]:
             exact_beside_projected,
             {"depth": config.resnets[:1], "seed": config.seeds},
             images=config.exact,
+            **fixed,
+        ),
+        *sweep(
+            of_all_images,
+            {"depth": config.whole, "kernel": CHEAP},
+            images=ALL[0],
+            test=ALL[1],
+            checked=CHECKED,
+            seed=config.seeds[0],
             **fixed,
         ),
     ]
@@ -143,6 +160,43 @@ def exact_beside_projected(*, depth: int, images: int, dim: int, ridge: float, s
     }
 
 
+def of_all_images(
+    *, depth: int, kernel: str, images: int, test: int, checked: int, dim: int, ridge: float, seed: int
+) -> dict[str, Any]:
+    """A surrogate on all training images, asked about all test images by the kernel matrix of all, on disk."""
+    known, new = normalized(images, test, Key(seed).fold("pretrained-surrogate", "all", depth))
+    network = load_cifar_resnet(depth)
+    sketched, start = kernel_of(kernel, network, dim, seed), time.process_time()
+    with TemporaryDirectory() as folder, cost_of() as cost:
+        G = gram(sketched, torch.cat([known[0], new[0]]), store=Path(folder) / "gram", progress=False)
+        written = time.process_time() - start
+        disk = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+        exact = exact_of(kernel, network)(known[0][:checked]).double()
+        error = float((G[:checked, :checked] - exact).norm() / exact.norm())
+        surrogate = Surrogate(network, sketched, machine=KernelGLM(ridge=ridge))
+        surrogate.fit(*known, progress=False)
+        cross = G[images:, :images]
+        found = surrogate.faithfulness(*new, cross=cross)
+        fifths = [
+            surrogate.faithfulness(x, y, cross=part, bootstrap=2).kendall_tau.value
+            for x, y, part in zip(*(whole.tensor_split(5) for whole in (*new, cross)), strict=True)
+        ]
+    return {
+        "everything": {
+            **_numbers(found),
+            "tau_error": found.kendall_tau.error,
+            "difference_error": found.accuracy_difference.error,
+            "fifths": fifths,
+            "written": written,
+            "time": time.process_time() - start,
+            "memory": cost.peak_bytes / 1e6,
+            "disk": disk / 1e6,
+            "error": error,
+        },
+        "data_cards": cards("cifar10"),
+    }
+
+
 def of_text_model(
     *, model: str, sentences: int, test: int, epochs: int, dim: int, ridge: float, seed: int
 ) -> dict[str, Any]:
@@ -181,6 +235,12 @@ def kernel_of(name: str, network: nn.Module, dim: int, seed: int) -> Kernel:
     return SketchedTangentKernel(network, dim, outputs, seed=seed).normalized()
 
 
+def exact_of(name: str, network: nn.Module) -> Kernel:
+    """The kernel of one pass that a projected one estimates, as a cosine."""
+    exact = ConjugateKernel(network) if name == "CK" else TangentKernel(network, outputs="pseudo")
+    return exact.normalized()
+
+
 def measured(
     network: nn.Module, kernel: Kernel, known: Labeled, new: Labeled, ridge: float
 ) -> dict[str, float]:
@@ -190,14 +250,16 @@ def measured(
         surrogate = Surrogate(network, kernel, machine=KernelGLM(ridge=ridge))
         surrogate.fit(*known, progress=False)
         found = surrogate.faithfulness(*new, bootstrap=2)
+    return {**_numbers(found), "time": time.process_time() - start, "memory": cost.peak_bytes / 1e6}
+
+
+def _numbers(found: Faithfulness) -> dict[str, float]:
     return {
         "tau": found.kendall_tau.value,
         "difference": found.accuracy_difference.value,
         "agreement": found.agreement.value,
         "accuracy": found.network_accuracy.value,
         "r2": found.r2.value,
-        "time": time.process_time() - start,
-        "memory": cost.peak_bytes / 1e6,
     }
 
 
