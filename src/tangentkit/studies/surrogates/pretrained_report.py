@@ -87,8 +87,8 @@ def report(
             "A first run of the scale quick, with 1,000 training and 500 test images, was stopped since it took too "
             "long. Its finished trials: tau of proj-pNTK 0.77 to 0.79 on ResNet-20 (5 seeds) and 0.73 to 0.77 on "
             "ResNet-56 (4 seeds), of CK 0.77 to 0.79 on ResNet-20 (5 seeds). Claims were written before it.",
-            "Memory is by how much the process grew meanwhile. Features stay in memory; on disk are kernel matrices of "
-            "all images alone, through which the surrogates of the last table are asked.",
+            "Memory is by how much the process grew meanwhile. Features stay in memory; on disk are kernel matrices "
+            "of all images alone, through which the surrogates of the last table are asked.",
         ),
     )
 
