@@ -95,26 +95,26 @@ def test_rectifiers_are_homogeneous_at_any_scale(dtype, scale):
         )
 
 
-@pytest.mark.parametrize("point", [*AWKWARD, (1e12, 1e12, 1e12), (1e12, -9e11, 1e12)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_values_and_gradients_are_finite(closed, point, dtype):
-    dual = closed[0]
-    if isinstance(dual, Exponential | Monomial) and max(point) > 1e6:
-        pytest.skip("the expectation itself overflows")
-    arguments = [x.requires_grad_() for x in tensors(*point, dtype=dtype)]
+def test_values_and_gradients_are_finite(closed, dtype):
+    dual, points = closed[0], [*AWKWARD, (1e12, 1e12, 1e12), (1e12, -9e11, 1e12)]
+    if isinstance(dual, Exponential | Monomial):  # of which the expectation itself overflows there
+        points = [point for point in points if max(point) <= 1e6]
+    # Each point is an entry of its own: the gradient of a sum is that of each.
+    arguments = [x.requires_grad_() for x in tensors(*map(list, zip(*points, strict=True)), dtype=dtype)]
     for index in (0, 1):
         value = dual.both(*arguments)[index]
-        assert value.isfinite()
+        assert value.isfinite().all()
         if not value.requires_grad:
             continue  # a constant
-        gradients = torch.autograd.grad(value, arguments, allow_unused=True, materialize_grads=True)
-        assert all(gradient.isfinite() for gradient in gradients), gradients
+        gradients = torch.autograd.grad(value.sum(), arguments, allow_unused=True, materialize_grads=True)
+        assert all(gradient.isfinite().all() for gradient in gradients), gradients
     for diagonal in (dual.diag, dual.derivative_diag):
-        (xx,) = tensors(point[0], dtype=dtype)
+        (xx,) = tensors([point[0] for point in points], dtype=dtype)
         value = diagonal(xx.requires_grad_())
-        assert value.isfinite()
+        assert value.isfinite().all()
         if value.requires_grad:
-            assert torch.autograd.grad(value, xx)[0].isfinite()
+            assert torch.autograd.grad(value.sum(), xx)[0].isfinite().all()
 
 
 def generic_arguments() -> list[torch.Tensor]:
