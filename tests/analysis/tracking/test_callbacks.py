@@ -69,6 +69,7 @@ def test_the_hugging_face_callback_measures_start_steps_and_end():
     assert tracker.course.steps == [0, 2, 3]
 
 
+@pytest.mark.filterwarnings("ignore")  # Lightning's own, of torch and of few workers
 def test_lightning_is_followed(tmp_path):
     pytest.importorskip("lightning", reason="Lightning is not installed: pip install lightning")
     import lightning.pytorch as pl
