@@ -53,6 +53,27 @@ def test_json_for_machines(tangentkit, pictures):
     assert found["page"] is None
 
 
+def test_samples_known_to_be_poisoned_find_others_like_them(tangentkit, tmp_path):
+    x = torch.randn(120, 6) + 4 * (torch.arange(120) % 2)[:, None]
+    x[:20] += 40  # a cluster of its own: the poison
+    np.savez(tmp_path / "data.npz", x=x.numpy(), y=(torch.arange(120) % 2).numpy())
+    (tmp_path / "known.txt").write_text("\n".join(map(str, range(10))) + "\n\n")
+    done = audited(tangentkit, tmp_path / "data.npz", "--poisoned", "known.txt", "--json")
+    assert done.code == 0, done.err
+    flagged = {flag["sample"] for flag in json.loads(done.out)["flags"] if flag["kind"] == "poisoned"}
+    assert set(range(10, 20)) <= flagged <= set(range(20))
+
+
+def test_poison_is_named_as_files_are(tangentkit, pictures, tmp_path):
+    (tmp_path / "known.txt").write_text("dark/03.png\nlight/99.png\n")
+    done = audited(tangentkit, pictures, "--poisoned", "known.txt")
+    assert done.code != 0
+    assert "names a sample that is not there" in done.err
+    assert "light/99.png" in done.err
+    missing = audited(tangentkit, pictures, "--poisoned", "nowhere.txt")
+    assert "cannot read nowhere.txt" in missing.err
+
+
 @pytest.mark.parametrize("kind", ["npz", "safetensors"])
 def test_files_of_tensors(tangentkit, tmp_path, kind):
     x = torch.randn(80, 6) + 4 * (torch.arange(80) % 2)[:, None]

@@ -10,6 +10,8 @@ from tangentkit.cli.console import progress_bars, say
 from tangentkit.cli.gram import build_kernel, build_model
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from torch import nn
 
     from tangentkit.data.dataset import Data
@@ -25,6 +27,7 @@ def audit(
     kernel: Literal["conjugate", "sketched"] = "conjugate",
     dim: int = 1024,
     level: float = 0.05,
+    poisoned: Path | None = None,
     size: int | None = None,
     text_column: str = "text",
     label_column: str = "label",
@@ -48,6 +51,8 @@ def audit(
         kernel: conjugate (the input of the last layer), or sketched (gradients), which tells poison better.
         dim: features of a sketched kernel.
         level: the share of false flags that is allowed, of each kind.
+        poisoned: a text file of samples that are known to be poisoned, one a line: names of files in a folder, else
+            numbers from 0. Others like them are found by the votes of their nearest samples.
         size: pictures are scaled to so many pixels a side.
         text_column: of .csv and .jsonl, the name of the sentences.
         label_column: of .csv and .jsonl, the name of the labels.
@@ -79,6 +84,7 @@ def audit(
             network,
             (x, labels),
             chosen,
+            poisoned=None if poisoned is None else _known(poisoned, names, len(labels)),
             level=level,
             names=names,
             seed=seed,
@@ -98,6 +104,26 @@ def audit(
         print(f"... {len(found.flags) - 20} flags more: --out audit.html or --json shows all")
     if page is not None:
         print(f"page: {page}")
+
+
+def _known(path: Path, names: "Sequence[str] | None", n: int) -> list[bool]:
+    """Which of n samples a file names."""
+    from tangentkit.core.errors import DataError, InputError
+    from tangentkit.core.files.safe import as_path
+
+    try:
+        lines = as_path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {path}", expected="a text file, a sample a line", got=error) from error
+    numbers = {name: i for i, name in enumerate(map(str, range(n)) if names is None else names)}
+    wanted = [line.strip() for line in lines if line.strip()]
+    if strange := [name for name in wanted if name not in numbers]:
+        some = ", ".join(list(numbers)[:3])
+        raise InputError(
+            f"{path} names a sample that is not there", expected=f"names such as {some}", got=strange[0]
+        )
+    chosen = {numbers[name] for name in wanted}
+    return [i in chosen for i in range(n)]
 
 
 def _model_and_inputs(
