@@ -36,7 +36,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Im 2021",
         cost={
             "quick": "about half a minute on 2 cores, 1 GB",
-            "evening": "about 5 minutes on 2 cores, 2 GB (estimated)",
+            "evening": "about a minute on 2 cores, 2 GB",
             "full": "about 20 minutes on 2 cores, 2 GB (estimated)",
         },
         module="tangentkit.studies.infinite_width.boolean_cube",

@@ -23,7 +23,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Samarin 2022",
         cost={
             "quick": "about 1 minute on 2 cores, 1 GB",
-            "evening": "about 40 minutes on 2 cores, 3 GB (estimated)",
+            "evening": "about 9 minutes on 2 cores, 3 GB",
             "full": "about 1 day on 2 cores, 16 GB (estimated)",
         },
         module="tangentkit.studies.linearization.tangent_rank",

@@ -33,7 +33,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Engel 2024",
         cost={
             "quick": "about 5 minutes on 2 cores, 2 GB",
-            "evening": "about 1 hour on 2 cores (estimated)",
+            "evening": "about 16 minutes on 2 cores, 7 GB",
             "full": "weeks on 2 cores (estimated: 50 hours of an A100 for the exact kernel)",
         },
         module="tangentkit.studies.surrogates.poisoning",
