@@ -111,16 +111,10 @@ def trials(config: Config) -> list[Trial]:
             images=config.exact,
             **fixed,
         ),
-        *sweep(
-            of_all_images,
-            {"depth": config.whole, "kernel": CHEAP},
-            images=ALL[0],
-            test=ALL[1],
-            checked=CHECKED,
-            seed=config.seeds[0],
-            **fixed,
-        ),
     ]
+    if config.whole:
+        sizes = {"images": ALL[0], "test": ALL[1], "checked": CHECKED, "seed": config.seeds[0]}
+        found += sweep(of_all_images, {"depth": config.whole, "kernel": CHEAP}, **sizes, **fixed)
     if config.sentences:
         first_here(("cola",))
         check_model(config.model)
