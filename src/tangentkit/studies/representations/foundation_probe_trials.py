@@ -77,7 +77,7 @@ def tune_on_p(
     """FT on tweets of P, tested on all of M; the epoch is the best on other tweets of P."""
     key = _key(seed).fold("P")
     ours, rest = whole(DATA, "P").partition(tweets, key=key.fold("train"))
-    held = rest.some(max(2, tweets // 10), key=key.fold("held out"))
+    held, _ = rest.partition(max(2, tweets // 10), key=key.fold("held out"))
     sets = {
         name: (tokens(model, part.inputs, length), part.targets)
         for name, part in {"ours": ours, "held": held, "M": whole(DATA, "M")}.items()
@@ -174,7 +174,7 @@ def _drawn_of_p(
     network: TextClassifier, seed: int, compared: int, model: str, length: int
 ) -> tuple[Tensor, Tensor]:
     """Vectors and labels of tweets of P, as many of either label."""
-    P = whole(DATA, "P").some(compared, key=_key(seed).fold("compared"))
+    P, _ = whole(DATA, "P").partition(compared, key=_key(seed).fold("compared"))
     return embeddings(network, tokens(model, P.inputs, length)), P.targets
 
 

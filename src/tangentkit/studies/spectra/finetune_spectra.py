@@ -105,7 +105,7 @@ def follow(
 ) -> dict[str, Any]:
     """Fine-tunes the model, and measures its kernel at the start, every few steps and at the end."""
     key = Key(seed).fold("finetune-spectra")
-    data = whole(DATA, "P").some(tweets, key=key.fold("tweets"))
+    data, _ = whole(DATA, "P").partition(tweets, key=key.fold("tweets"))
     x, y = tokens(model, data.inputs, length), data.targets
     few = torch.randperm(tweets, generator=key.fold("probe").torch())[:probe]
     network = TextClassifier(pretrained(model), pooling, key.fold("head"))

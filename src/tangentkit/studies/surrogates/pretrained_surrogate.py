@@ -196,8 +196,8 @@ def of_text_model(
 ) -> dict[str, Any]:
     """Tunes a text model on CoLA, and measures the kernels of one pass."""
     key = Key(seed).fold("pretrained-surrogate", "cola")
-    parts = [whole("cola", "train").some(sentences, key=key.fold("train"))]
-    parts.append(whole("cola", "dev").some(test, key=key.fold("test")))
+    parts = [whole("cola", "train").partition(sentences, key=key.fold("train"))[0]]
+    parts.append(whole("cola", "dev").partition(test, key=key.fold("test"))[0])
     known, new = ((tokens(model, list(part.inputs), LENGTH), part.targets) for part in parts)
     network = TextClassifier(pretrained(model), "mean", key.fold("head"))
     settings = Training(epochs, 1e-4, optimizer="adam", batch=16, loss="cross-entropy")
