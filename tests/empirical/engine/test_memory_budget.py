@@ -59,7 +59,9 @@ def taken() -> dict[tuple, list[int]]:
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 def test_a_run_stays_within_its_budget(taken, case):
-    within, beyond = taken[case]
-    assert within <= case[2] * 1e6
-    # Without a budget the same run takes more: the test can fail.
-    assert beyond > case[2] * 1e6
+    assert taken[case][0] <= case[2] * 1e6
+
+
+def test_without_a_budget_more_is_taken(taken):
+    # What the allocator has free shows in neither: of the large run alone it is little.
+    assert taken[CASES[0]][1] > CASES[0][2] * 1e6
