@@ -64,7 +64,7 @@ def section(record: dict) -> str:
             *rows,
             "",
             "Flat is the spectrum of a Gaussian matrix (Marchenko-Pastur), the hardest for an iteration. The tracker",
-            "is beside an epoch of training in batches of 64; its first measurement, which also plans the work, is",
+            "is beside an epoch in batches of 64; its first three measurements, which also plan the work, are",
             "not counted. TRAK's scores are its formula in plain matrix products, with the inverse made before.",
             "",
         ]
