@@ -47,8 +47,20 @@ class Key:
 
     def numpy(self) -> np.random.Generator:
         """A counter-based numpy generator (Philox) for this key."""
-        return np.random.Generator(np.random.Philox(key=self.entropy % 2**128))
+        given = _Given(self.entropy % 2**128)
+        return np.random.Generator(np.random.Philox(given))  # pyright: ignore[reportArgumentType]
 
     def torch(self, device: torch.device | str = "cpu") -> torch.Generator:
         """A torch generator for this key on a device."""
         return torch.Generator(device).manual_seed(self.entropy % 2**63)
+
+
+class _Given(np.random.bit_generator.ISeedSequence):
+    """Hands a generator its key. `Philox(key=...)` means the same, and first asks the system for a seed, in vain."""
+
+    def __init__(self, key: int):
+        self.key = key
+
+    def generate_state(self, n_words: int, dtype: object = np.uint64) -> np.ndarray:  # noqa: ARG002
+        """The key as n words of 64 bits."""
+        return np.array([self.key >> (64 * i) & (2**64 - 1) for i in range(n_words)], dtype=np.uint64)

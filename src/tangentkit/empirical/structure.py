@@ -70,7 +70,7 @@ class Structure:
     routed: bool = False
     """Whether operations act on several samples at once: then all samples of every batch are looked at."""
     answers: tuple[bool, ...] = ()
-    """What the first samples answered to the model's questions of yes or no: other answers mean another path."""
+    """What was heard of the pass of the first samples (see `sample_moves.answers`): else means another path."""
     custom: bool = False
     """Whether samples pass autograd functions of the user's own, whose backward may treat a batch as it likes."""
     hooked: bool = False

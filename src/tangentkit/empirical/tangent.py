@@ -124,7 +124,12 @@ class TangentKernel(Kernel):
         """
         here, there = (_shapes(kernel.function) for kernel in (self, other))
         if here != there:
-            raise InputError("profiles of another model", expected=f"parameters {here}", got=there)
+            name = next(name for name in here | there if here.get(name) != there.get(name))
+            raise InputError(
+                "profiles of another model",
+                expected=f"{name} {here.get(name, 'not there')}",
+                got=there.get(name, "no such parameter"),
+            )
         self._profiles.take_over(other._profiles)
         return self
 

@@ -208,7 +208,8 @@ class SketchedTangentKernel(Kernel):
     def with_error(self, x: Batch, y: Batch | None = None) -> tuple[Tensor, Tensor]:
         """The kernel and its standard error, entry by entry."""
         left, right, more = self._pairs(x, y)
-        return left.gram_with_error(right, more)
+        kernel, error = left.gram_with_error(right, more)
+        return (mirrored(kernel), mirrored(error)) if y is None else (kernel, error)
 
     def normalized(self) -> "NormalizedSketch":
         """The cosine kernel, which tells its error too."""
@@ -218,7 +219,8 @@ class SketchedTangentKernel(Kernel):
     def cosines_with_error(self, x: Batch, y: Batch | None = None) -> tuple[Tensor, Tensor]:
         """The kernel k(x, y) / sqrt(k(x, x) k(y, y)) and its standard error, entry by entry."""
         left, right, more = self._pairs(x, y)
-        return left.cosines_with_error(right, more)
+        cosines, error = left.cosines_with_error(right, more)
+        return (mirrored(cosines), mirrored(error)) if y is None else (cosines, error)
 
     def _pairs(self, x: Batch, y: Batch | None) -> tuple[Sketched, Sketched, list[tuple[Sketched, Sketched]]]:
         """Both sides sketched, and what other seeds give where these are needed to tell the error."""

@@ -167,10 +167,18 @@ ACROSS = {
     "by mask": lambda x: torch.zeros_like(x).masked_scatter(x > 0, x),
     "neighbor": lambda x: torch.cat([x[1:], x[:1]]),
     "first": lambda x: x + x[0],
-    "picked by place": lambda x: x[torch.arange(len(x)), (x[:, 0] > 0).long()][:, None],
+    "picked by numbers that were changed": lambda x: x[torch.arange(len(x)) % 8],
+    "picked by numbers that were changed in place": lambda x: x[torch.arange(len(x)).clamp_(max=7)],
+    "picked by numbers backwards": lambda x: x[torch.arange(len(x) - 1, -1, -1)],
+    "multiplied by numbers": lambda x: x * torch.arange(len(x))[:, None],
+    "added by place": lambda x: x + torch.linspace(0, 1, 50).double()[torch.arange(len(x)), None],
     "largest number": lambda x: x / float(x.max()),
 }
 APART = {
+    "picked by place": lambda x: x[torch.arange(len(x)), (x[:, 0] > 0).long()][:, None],
+    "a mask looked up by sample and token": lambda x: (
+        x * (x > 0)[torch.arange(len(x))[:, None, None], torch.arange(4)[None, None, :]][:, 0]
+    ),
     "sum of features": lambda x: x - x.sum(1, keepdim=True),
     "order of features": lambda x: x.sort(1).values,
     "transposed and back": lambda x: (x.T * 2).T.softmax(1),

@@ -50,5 +50,7 @@ def test_nothing_is_learned_twice(monkeypatch):
 
 def test_profiles_of_another_model_are_refused():
     here, there = (tk.TangentKernel(tk.models.mlp((3, width, 2))) for width in (4, 5))
-    with pytest.raises(InputError, match="profiles of another model"):
+    with pytest.raises(
+        InputError, match=r"profiles of another model: expected .*weight \(4, 3\), got \(5, 3\)"
+    ):
         here.take_profiles(there)

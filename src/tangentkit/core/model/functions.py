@@ -1,9 +1,11 @@
 """A module as a function: (parameters, batch) -> outputs (n, c), at a snapshot of its state."""
 
 import warnings
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from functools import cached_property
 from threading import RLock, local
 from typing import Any, TypeVar
 
@@ -90,7 +92,8 @@ class ModelFunction:
             _held(self, params, buffers),
         ):
             staged = {f"module.{name}": value for name, value in state.items()}
-            return torch.func.functional_call(_Stage(self.module), staged, (work,))
+            staged |= {f"module.{other}": state[name] for other, name in self._other_names.items()}
+            return torch.func.functional_call(self._stage, staged, (work,), tie_weights=False)
 
     def held(self, params: dict[str, Tensor], work: Callable[[], Result]) -> Result:
         """As `within`, but at once where the module holds the same already: swapping takes longer than small work.
@@ -128,7 +131,31 @@ class ModelFunction:
         return f"{type(self.module).__name__}, {numbers} parameters, {dtype} on {self.device}"
 
     def __getstate__(self) -> dict[str, Any]:
-        return vars(self) | {"forward": portable(self.forward)}
+        state = {field.name: getattr(self, field.name) for field in fields(self)}
+        return state | {"forward": portable(self.forward)}
+
+    @cached_property
+    def _stage(self) -> "_Stage":
+        return _Stage(self.module)
+
+    @cached_property
+    def _other_names(self) -> dict[str, str]:
+        """Further places of tensors that the module shares, with the names that they have here.
+
+        functional_call would look for them in every call, which takes as long as a small layer.
+        """
+        here, names = {*self.params, *self.frozen, *self.buffers}, defaultdict(list)
+        for kind in (self.module.named_parameters, self.module.named_buffers):
+            for name, tensor in kind(remove_duplicate=False):
+                names[id(tensor)].append(name)
+        return {
+            other: name
+            for shared in names.values()
+            for name in shared
+            if name in here
+            for other in shared
+            if other not in here
+        }
 
     @property
     def dtype(self) -> torch.dtype:

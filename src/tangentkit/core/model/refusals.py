@@ -61,7 +61,8 @@ def refusal(function: ModelFunction, error: Exception, *data: Any) -> Tangentkit
     Args:
         function: the model.
         error: what was raised.
-        data: batches that the model was run on, in whatever way; what is no batch like the first is left out.
+        data: batches that the model was run on, in whatever way; of the others, what is no batch like the first is
+            left out.
 
     Example:
         >>> from tangentkit.core.model.functions import snapshot
@@ -75,10 +76,12 @@ def refusal(function: ModelFunction, error: Exception, *data: Any) -> Tangentkit
     if _place(function, error) is None:
         return None
     form = None
-    for one in data:
+    for place, one in enumerate(data):
         try:
             batch = accepted(function, one)
-        except InputError:
+        except InputError as found:
+            if place == 0:
+                return found
             continue
         form = form or describe(batch)
         found = _refusal(function, batch) if describe(batch) == form else None

@@ -11,11 +11,13 @@ A map that neither keeps all samples nor their order shows sums, orders, shifts 
 are. Operations are run on what they were given; samples that happen to be alike there are made to differ. What all
 samples have in common (a maximum, a count) may not come back to them, nor be read as a number. It may answer yes or
 no, as where a model asks whether anything is padded at all; but another answer means a path that was not followed.
-Numbers of samples that come from none of them (an `arange`) may be others in a batch of another size.
+Numbers of samples that come from none of them may be others in a batch of another size. An `arange` over the samples
+may pick each sample's own row; a batch in which it is used otherwise, or changed, follows another path, too.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from types import EllipsisType
 from typing import Any, TypeVar
 
@@ -41,6 +43,8 @@ BLANK = frozenset(
     | {f"new_{kind}" for kind in ("empty", "empty_strided", "zeros", "ones", "full")}
 )
 """Operations that take the kind of a tensor, not what is in it."""
+SAME_NUMBERS = frozenset({"view", "_unsafe_view", "reshape", "alias", "unsqueeze", "expand", "_to_copy"})
+"""Operations that leave the numbers of samples as they are, each in its place."""
 READ = (Tensor.tolist, Tensor.numpy, Tensor.__array__, Tensor.__dlpack__)
 """Ways out of torch, beside numbers one by one."""
 
@@ -59,7 +63,7 @@ class Traffic:
     mixes: bool
     """Whether some operation may move, pick, order or add up samples."""
     answers: tuple[bool, ...]
-    """What the batch answered to the model's questions of yes or no."""
+    """What was heard of the pass, see `answers`."""
 
 
 def watch_samples(function: ModelFunction, batch: Batch) -> Traffic:
@@ -78,9 +82,18 @@ def watch_samples(function: ModelFunction, batch: Batch) -> Traffic:
     return Traffic(mixed, tuple(watch.answers))
 
 
-def answers(work: Callable[[], Result]) -> tuple[Result, tuple[bool, ...]]:
-    """Does some work, and tells how its questions of yes or no were answered."""
-    with _Answers() as heard:
+def answers(work: Callable[[], Result], samples: int) -> tuple[Result, tuple[bool, ...]]:
+    """Passes samples through a model, and tells what was heard meanwhile.
+
+    Args:
+        work: the pass.
+        samples: how many pass.
+
+    Returns:
+        What the work gave; and, in their order, the answers to the model's questions of yes or no, a yes for each use
+        of the samples' numbers 0, 1, ..., and a no for each change of these.
+    """
+    with _Answers(samples) as heard:
         return work(), tuple(heard.answers)
 
 
@@ -90,17 +103,45 @@ class _Mode(TorchDispatchMode):
         return False  # otherwise torch imports its compiler, which takes a second
 
 
-class _Answers(_Mode):
-    """Hears every yes and no."""
+class _Numbers:
+    """The tensors of a pass that number its samples 0, 1, ..., n - 1, as `arange` made them."""
 
-    def __init__(self) -> None:
+    def __init__(self, n: int):
+        self._order = torch.arange(n)
+        self._found: dict[tuple, torch.UntypedStorage] = {}
+        """Names, and the memory of each, held lest another tensor takes it."""
+
+    def __contains__(self, tensor: Tensor) -> bool:
+        return _name(tensor) in self._found
+
+    def heard(self, func: Any, given: list[Tensor], out: Any) -> list[bool]:
+        """Follows the numbers through an operation: [True] if it uses them, [False] if it changes them, or []."""
+        name = func._schema.name.split("::")[-1]
+        used = any(leaf in self for leaf in given)
+        if (name == "arange" and torch.equal(out.cpu(), self._order)) or (used and name in SAME_NUMBERS):
+            self._found[_name(out)] = out.untyped_storage()
+            return []
+        if not used:
+            return []
+        written = {_memory(leaf) for leaf in tensors(out)} if func._schema.is_mutable else set()
+        left = {name: memory for name, memory in self._found.items() if memory.data_ptr() not in written}
+        changed, self._found = len(left) < len(self._found), left
+        return [not changed]
+
+
+class _Answers(_Mode):
+    """Hears every yes and no, and what becomes of the numbers of samples."""
+
+    def __init__(self, samples: int) -> None:
         super().__init__()
         self.answers: list[bool] = []
+        self._numbers = _Numbers(samples)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if _is_question(func, args):
             self.answers.append(out)
+        self.answers += self._numbers.heard(func, tensors((args, kwargs)), out)
         return out
 
 
@@ -129,6 +170,7 @@ class _Watch(_Mode):
         self._places: dict[tuple, Place] = {_name(leaf): SampleAxis(0) for leaf in tensors(batch)}
         self._written: dict[int, bool] = {}
         """Memory that has nothing of samples but what was written there, and whether that is mixed."""
+        self._numbers = _Numbers(SIZES[1])
         self._kept: list[object] = []
 
     def holds(self, tensor: Tensor) -> bool:
@@ -158,6 +200,7 @@ class _Watch(_Mode):
             self._places[_name(leaf)] = place
             if func._schema.is_mutable:
                 self._written[_memory(leaf)] = place is None
+        self.answers += self._numbers.heard(func, tensors((args, kwargs)), out)
         self._kept += [
             leaf.untyped_storage() for leaf in tensors(out)
         ]  # lest another tensor takes its memory
@@ -176,9 +219,15 @@ class _Watch(_Mode):
             raise _MixedError  # read as a number: what comes of it cannot be followed
         if not any(isinstance(place, SampleAxis) for place in given):
             return [None] * len(shapes)
-        if None in given or any(map(_counts, tensors((args, kwargs)), taken, given)):
+        if None in given or any(map(self._counts, tensors((args, kwargs)), taken, given)):
             raise _MixedError
         return _measured(func, (args, kwargs), given, shapes)
+
+    def _counts(self, tensor: Tensor, smaller: tuple[int, ...], place: Place) -> bool:
+        """Whether a tensor numbers samples in a way of the model's own: whole numbers that come from none of them."""
+        whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
+        grows = smaller != tuple(tensor.shape)
+        return place is ... and whole and grows and tensor not in self._numbers
 
 
 class _MixedError(Exception):
@@ -200,12 +249,6 @@ class _Reads(TorchFunctionMode):
 
 def _is_question(func: Any, args: tuple) -> bool:
     return func is torch.ops.aten._local_scalar_dense.default and args[0].dtype == torch.bool
-
-
-def _counts(tensor: Tensor, smaller: tuple[int, ...], place: Place) -> bool:
-    """Whether a tensor numbers samples: whole numbers, one for each, that come from none of them."""
-    whole = not (tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool)
-    return place is ... and whole and smaller != tuple(tensor.shape)
 
 
 def _measured(func: Any, given: tuple, places: list[Place], shapes: Shapes) -> list[Place]:
@@ -259,9 +302,16 @@ def _name(tensor: Tensor) -> tuple:
 
 def _mapped(tensor: Tensor, place: SampleAxis) -> Tensor:
     """The tensor with other samples in the places of its own, in the same order of memory."""
-    rows = torch.tensor(MAP, device=tensor.device)
     apart = tensor.unflatten(place.axis, (place.before, len(MAP), place.after))
-    return torch.empty_like(tensor).copy_(apart.index_select(place.axis + 1, rows).reshape(tensor.shape))
+    return torch.empty_like(tensor).copy_(
+        apart.index_select(place.axis + 1, _rows(tensor.device)).reshape(tensor.shape)
+    )
+
+
+@cache
+def _rows(device: torch.device) -> Tensor:
+    """The map of samples; to make it takes longer than to apply it."""
+    return torch.tensor(MAP, device=device)
 
 
 def _varied(tensor: Tensor, place: SampleAxis) -> Tensor:
@@ -278,10 +328,10 @@ def _varied(tensor: Tensor, place: SampleAxis) -> Tensor:
 
 
 def _same(a: Tensor, b: Tensor) -> bool:
-    if a.shape != b.shape:
+    if torch.equal(a, b):
+        return True  # to the last bit, as of most operations
+    if a.shape != b.shape or not (a.is_floating_point() or a.is_complex()):
         return False
-    if not (a.is_floating_point() or a.is_complex()):
-        return torch.equal(a, b)
     rounding, finite = ROUNDINGS * torch.finfo(a.dtype).eps, b[b.isfinite()]
     scale = float(finite.abs().max()) if len(finite) else 0.0
     return torch.allclose(a, b, rtol=rounding, atol=rounding * scale, equal_nan=True)

@@ -64,7 +64,7 @@ class Profiles:
         """
         structure, given = profile.structure, profile.structure.answers
         if structure.answers:
-            recording, given = answers(lambda: record(self.function, batch, structure))
+            recording, given = answers(lambda: record(self.function, batch, structure), batch_size(batch))
         else:
             recording = record(self.function, batch, structure)
         elsewhere = given != structure.answers

@@ -1,6 +1,6 @@
 """The Cholesky factor of a positive matrix, with as much jitter as rounding needs: one policy for all."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +9,8 @@ from torch import Tensor
 
 GROWTH = 10.0
 """The factor from one jitter to the next."""
+TRIES = 12
+"""How often a shift may grow."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,27 @@ def factorize(matrix: Float[Tensor, "n n"], *, least: float = 0.0, most: float =
         L, failed = torch.linalg.cholesky_ex(shifted)
         if not failed:
             return Factor(L, jitter)
+    return None
+
+
+def invert_in_place(shifted: Callable[[float], Tensor], shift: float) -> tuple[Tensor, float] | None:
+    """The inverse of a matrix that is positive but for rounding, in its own memory; None where no shift makes it so.
+
+    Args:
+        shifted: gives the matrix with a shift along its diagonal, in memory of its own.
+        shift: the first that is tried; it grows as a jitter does.
+
+    Returns:
+        The inverse, and the shift that it was made with.
+    """
+    for _ in range(TRIES):
+        # LAPACK counts in columns: of the transposed view it works in place.
+        N = shifted(shift).T
+        failed = torch.empty((), dtype=torch.int32, device=N.device)
+        torch.linalg.cholesky_ex(N, out=(N, failed))
+        if not failed:
+            return torch.cholesky_inverse(N, out=N), shift
+        shift *= GROWTH
     return None
 
 

@@ -21,11 +21,10 @@ from torch import Tensor
 
 from tangentkit.core.errors import NumericalError
 from tangentkit.linalg.operators.times import times
+from tangentkit.linalg.solvers.factor import GROWTH, TRIES, invert_in_place
 
 LEAST_SHIFT = 1e-11
 """Of the trace of Ĥ: with a smaller s the inverse of Ĥ + s Π is mostly rounding."""
-TRIES = 12
-"""Powers of ten by which s may grow where rounding makes a matrix lose its positivity."""
 
 
 @dataclass(frozen=True)
@@ -199,21 +198,16 @@ class FeatureSpace(Space):
 
 
 def _inverted(shifted: Callable[[float], Tensor], s: float) -> tuple[Tensor, float]:
-    """The inverse of a matrix that is positive but for rounding, with the s that made it so, in its memory.
+    """The inverse of a matrix that is positive but for rounding, with the s that made it so.
 
     Raises:
         NumericalError: it is not positive, or it overflows.
     """
-    for _ in range(TRIES):
-        # LAPACK counts in columns: of the transposed view it works in place.
-        N = shifted(s).T
-        failed = torch.empty((), dtype=torch.int32, device=N.device)
-        torch.linalg.cholesky_ex(N, out=(N, failed))
-        if not failed:
-            return torch.cholesky_inverse(N, out=N), s
-        s *= 10
+    found = invert_in_place(shifted, s)
+    if found is not None:
+        return found
     raise NumericalError(
         "the kernel matrix is not positive, or its numbers are too large",
-        expected=f"a positive matrix with {s:.1e} on its diagonal",
+        expected=f"a positive matrix with {s * GROWTH**TRIES:.1e} on its diagonal",
         hint="a normalized kernel",
     )

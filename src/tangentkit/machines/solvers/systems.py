@@ -43,9 +43,9 @@ FEW_FLOPS, MOST_FLOPS = 1e9, 5e10
 """n d min(n, d) up to which a decomposition of features takes a moment, and beyond which it takes minutes."""
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class System:
-    """Σ_i w_i (y_i - f(x_i))² + ridge ‖f‖²_K, to be minimized."""
+    """Σ_i w_i (y_i - f(x_i))² + ridge ‖f‖²_K, to be minimized; features and K are computed when asked for."""
 
     source: KernelSource
     X: Any
@@ -240,5 +240,5 @@ def _on_features(system: System, Phi: Float[Tensor, "n d"]) -> Solved | None:
         reason = f"ridge={system.ridge:g} is below rounding of the normal equations of {n} x {d} features"
         return Solved("features", reason, _solve_features(system, "features"))
     # The features are there already: better their inner products than another pass over the network.
-    system.__dict__.setdefault("gram", FactorOperator(Phi))
+    system.gram = FactorOperator(Phi)
     return None
