@@ -8,6 +8,7 @@ import torch
 
 import tangentkit as tk
 from tangentkit.analysis import eigenvector_alignments, task_complexity
+from tangentkit.analysis.alignment.labels import ClassNumbersWarning
 from tangentkit.core import InputError, NumericalError
 from tangentkit.core.seeds import Key
 from tangentkit.linalg import FactorOperator
@@ -117,3 +118,12 @@ def test_bad_labels_and_kernels_are_refused():
         task_complexity(torch.diag(torch.tensor([1.0, 0.0])), torch.tensor([0.0, 1.0]))
     with pytest.raises(InputError, match="number of eigenvectors"):
         eigenvector_alignments(tk.spectrum(K, 2), torch.ones(6), 3)
+
+
+def test_numbers_of_classes_are_met_with_a_warning():
+    K = torch.eye(6, dtype=torch.float64)
+    with pytest.warns(ClassNumbersWarning, match=r"labels 0 to 2 are taken as numbers; .* one_hot"):
+        as_numbers = tk.kernel_target_alignment(K, torch.tensor([0, 1, 2, 0, 1, 2]))
+    assert as_numbers == tk.kernel_target_alignment(K, torch.tensor([0.0, 1, 2, 0, 1, 2]))
+    for quiet in ([0, 1, 1, 0, 1, 1], [-1, 1, 1, -1, 1, 1]):
+        tk.kernel_target_alignment(K, torch.tensor(quiet))

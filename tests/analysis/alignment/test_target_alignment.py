@@ -69,9 +69,38 @@ def test_a_small_budget_takes_more_passes_and_gives_the_same(monkeypatch):
     )
     truth = tk.target_alignment(model, x, f)
     assert passes == [7]
-    tight = tk.target_alignment(model, x, f, memory=8 * 2 * 275 * 11)  # averages of eleven gradients fit half
+    memory = 8 * 2 * 275 * 11  # averages of eleven gradients fit half
+    by_tiles = tk.target_alignment(model, x, f, memory=memory)
+    assert passes == [7]
+    monkeypatch.setattr(target._Alignment, "_has_fewer_tiles", lambda *_: False)
+    assert gap(by_tiles, truth) < 1e-12
+    assert gap(tk.target_alignment(model, x, f, memory=memory), truth) < 1e-12
     assert len(passes) > 3
-    assert gap(tight, truth) < 1e-12
+
+
+@pytest.mark.parametrize("side", [1, 5, 23])
+@pytest.mark.parametrize("outputs", ["trace", "pseudo", 2])
+def test_tiles_of_any_size_give_the_same(monkeypatch, outputs, side):
+    from tangentkit.analysis.alignment import target
+
+    model, x, f = small()
+    truth = tk.target_alignment(model, x, f, outputs=outputs)
+    monkeypatch.setattr(target._Alignment, "_has_fewer_tiles", lambda *_: True)
+    monkeypatch.setattr(target._Alignment, "_side", lambda *_: side)
+    assert gap(tk.target_alignment(model, x, f, outputs=outputs), truth) < 1e-12
+
+
+def test_many_functions_on_many_samples_go_by_tiles_and_few_by_averages():
+    """LeNet, with a tenth of the memory of the kernel matrix: a hundred passes, or tiles of 500 samples."""
+    from tangentkit.analysis.alignment.target import _Alignment
+    from tangentkit.compute.sources import sources_of
+    from tangentkit.core.memory import Budget
+
+    kernel, x = tk.TangentKernel(tk.models.lenet()), torch.zeros(10_000, 1, 28, 28)
+    work = _Alignment(kernel, sources_of(kernel, x)["x"], Budget(40_000_000))
+    for functions, tiles in ((1, False), (8, False), (1_000, True)):
+        together, group = work._together(functions)
+        assert work._has_fewer_tiles(functions, -(-functions // together) * -(-10 // group)) == tiles
 
 
 def test_data_sets_and_loaders_are_read_a_few_at_a_time():
@@ -130,7 +159,7 @@ from pathlib import Path
 import torch
 from torch import nn
 import tangentkit as tk
-from tangentkit.analysis.alignment.target import _aligned
+from tangentkit.analysis.alignment.target import _Alignment, _aligned
 from tangentkit.empirical.tangent import outside_autograd
 
 def peak():
@@ -139,6 +168,7 @@ def peak():
 model = nn.Sequential(nn.Linear(500, 900), nn.ReLU(), nn.Linear(900, 500), nn.ReLU(), nn.Linear(500, 10))
 x, f = torch.randn(12, 500), torch.randn(12, 4)
 kernel = tk.TangentKernel(model, memory=34 * 2**20)
+_Alignment._has_fewer_tiles = lambda *_: False
 kernel._profiles.of(x)  # the verification of a model's rules has a memory of its own
 Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
 idle = peak()

@@ -280,6 +280,8 @@ def test_bad_input_is_refused():
         Tracker(["ntk"], probe=x).table()
     with pytest.raises(InputError, match="differ in number"):
         Tracker(["ntk"], probe=(x, y[:3]))
+    with pytest.raises(InputError, match="does not take this input"):
+        Tracker(["loss"], probe=(x[:, 1:], y)).step(model)
     late = Tracker([lambda moment: 0.0 if moment.is_start else len(moment.start.weights)], probe=x)
     late.step(model)
     with pytest.raises(InputError, match="at the start"):

@@ -22,7 +22,8 @@ def kernel_target_alignment(K: Any, y: Any, *, center: bool = False, memory: Mem
 
     Args:
         K: an operator, a tensor or an array (n, n), positive semi-definite.
-        y: labels (n,), such as -1 and 1, or (n, c), such as one column for each class.
+        y: labels (n,), such as -1 and 1, or (n, c), such as one column for each class. Numbers of more than two
+            classes are no labels of this kind, and a warning says so: `torch.nn.functional.one_hot(y)` is.
         center: whether both are centered, K to H K H with H = I - 1 1ᵀ / n and y by its mean (Cortes et al. 2012).
             Without it, a kernel of large mean aligns with any labels whose mean is not zero.
         memory: working memory for tiles of the operator.

@@ -1,5 +1,6 @@
 """Labels and other functions on n samples, as columns."""
 
+import warnings
 from typing import Any
 
 import torch
@@ -11,8 +12,15 @@ from tangentkit.linalg.operators.checks import check_finite
 from tangentkit.linalg.operators.matrices import as_tensor
 
 
+class ClassNumbersWarning(UserWarning):
+    """Numbers of classes are taken as they are, as values of one function."""
+
+
 def as_columns(y: Any, n: int, *, what: str = "labels") -> Float[Tensor, "n c"]:
     """Functions on n samples as columns, one or several.
+
+    A warning meets whole numbers 0, 1, 2, ...: they look like those of classes, of which the third is not twice the
+    second.
 
     Raises:
         InputError: they are not of shape (n,) or (n, c), or all zero.
@@ -26,10 +34,17 @@ def as_columns(y: Any, n: int, *, what: str = "labels") -> Float[Tensor, "n c"]:
     if y.ndim not in (1, 2) or y.shape[0] != n or y.numel() == 0:
         raise InputError(f"bad {what}", expected=f"shape ({n},) or ({n}, c)", got=tuple(y.shape))
     if not y.is_floating_point():
+        if y.ndim == 1 and y.min() == 0 and y.max() > 1:
+            text = f"{what} 0 to {int(y.max())} are taken as numbers; classes are a column each, one_hot(y)"
+            warnings.warn(text, ClassNumbersWarning, stacklevel=3)
         y = y.double()
     check_finite(y, what)
     if not y.any():
-        raise InputError(f"the {what} are zero", expected="a number that is not", got=f"{n} samples of zero")
+        raise InputError(
+            f"the {what} are zero",
+            expected="one that is not, of two classes or values at least",
+            got=f"0 for all {n} samples",
+        )
     return y if y.ndim == 2 else y[:, None]
 
 

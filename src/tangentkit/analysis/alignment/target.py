@@ -1,5 +1,6 @@
 """The alignment of functions with the tangent kernel of a network, without the kernel."""
 
+import copy
 from typing import Any
 
 import torch
@@ -48,7 +49,8 @@ def target_alignment(
 
     It is the average gradient that is computed, over samples that are read and go through the model a few at a time,
     and never the kernel. All functions go together, in one pass over the data, where their averages fit the memory
-    budget (one number for each function, output and parameter); else in as few passes as the budget allows.
+    budget (one number for each function, output and parameter); else in as few passes as the budget allows. Where
+    these would be more than tiles of the kernel take, fᵀ K f is summed over such tiles, one after the other.
 
     Of an eigenfunction √n v_j it is λ_j / n. The quotient α(f) n / ‖f‖² is that of a function of mean square 1.
 
@@ -113,12 +115,39 @@ class _Alignment:
 
     def of(self, columns: Float[Tensor, "n k"]) -> Float[Tensor, " k"]:
         """α of every column."""
-        together, group = self._together(columns.shape[1])
-        found = torch.zeros(columns.shape[1], dtype=torch.float64, device=self.function.device)
+        n, k = columns.shape
+        together, group = self._together(k)
+        if self._has_fewer_tiles(k, -(-k // together) * -(-len(self.directions) // group)):
+            return self._by_tiles(columns) / n**2
+        found = torch.zeros(k, dtype=torch.float64, device=self.function.device)
         for some in self.directions.split(group):
-            for functions in spans(columns.shape[1], together):
+            for functions in spans(k, together):
                 found[functions] += self._square_norms(columns[:, functions], some)
-        return found / len(self.source) ** 2
+        return found / n**2
+
+    def _has_fewer_tiles(self, functions: int, passes: int) -> bool:
+        """Whether samples pass the model less often for tiles of the kernel than for the averages of functions."""
+        # Of the two sides of a tile one stays for a row of tiles, and half of all tiles are computed.
+        return passes > 1 + len(self.source) / (2 * self._side(functions))
+
+    def _side(self, functions: int) -> int:
+        """Of tiles that take a quarter of the budget, with the functions on the samples of both sides."""
+        room = self.budget / 4 / torch.float64.itemsize
+        return max(1, min(len(self.source), int((functions**2 + room) ** 0.5 - functions)))
+
+    def _by_tiles(self, columns: Float[Tensor, "n k"]) -> Float[Tensor, " k"]:
+        """fᵀ K f of every column, a tile of K at a time."""
+        kernel = copy.copy(self.kernel)
+        kernel.memory = int(self.budget / 2)
+        found = torch.zeros(columns.shape[1], dtype=torch.float64, device=self.function.device)
+        ranges = list(spans(len(self.source), self._side(columns.shape[1])))
+        for i, rows in enumerate(ranges):
+            tile, left = kernel.row(self._read(rows)), columns[rows].to(found)
+            found += (left * (tile().double() @ left)).sum(0)
+            for others in ranges[i + 1 :]:
+                right = columns[others].to(found)
+                found += 2 * (left * (tile(self._read(others)).double() @ right)).sum(0)
+        return found
 
     def _together(self, functions: int) -> tuple[int, int]:
         """Functions and output directions of one pass over the data.

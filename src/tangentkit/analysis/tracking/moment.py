@@ -14,7 +14,8 @@ from tangentkit.core.batches import Batch, as_batch, batch_size, move, take, ten
 from tangentkit.core.errors import InputError
 from tangentkit.core.files.fingerprints import fingerprint
 from tangentkit.core.model.calls import call, read_outputs
-from tangentkit.core.model.functions import Forward
+from tangentkit.core.model.functions import Forward, snapshot
+from tangentkit.core.model.refusals import refusal
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, TangentKernel
 from tangentkit.linalg.spectra.spectrum import Spectrum, spectrum
@@ -226,11 +227,19 @@ class Moment:
 
 @torch.no_grad()
 def outputs_of(model: nn.Module, x: Batch, forward: Forward) -> Tensor:
-    """The outputs of a model on a batch, (n, c), some samples at a time."""
+    """The outputs of a model on a batch, (n, c), some samples at a time.
+
+    Raises:
+        InputError: the model does not take these samples.
+    """
     x = move(x, device_of(model))
-    pieces = [
-        read_outputs(forward(model, take(x, slice(i, i + AT_ONCE)))) for i in range(0, batch_size(x), AT_ONCE)
-    ]
+    try:
+        pieces = [
+            read_outputs(forward(model, take(x, slice(i, i + AT_ONCE))))
+            for i in range(0, batch_size(x), AT_ONCE)
+        ]
+    except Exception as error:
+        raise refusal(snapshot(model, forward=forward), error, x) or error from error
     outputs = torch.cat(pieces)
     return outputs if outputs.ndim > 1 else outputs[:, None]
 
