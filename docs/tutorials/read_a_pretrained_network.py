@@ -22,10 +22,8 @@ from tangentkit.report import Column, Interval, Table
 def pretrained():
     """Name -> (network, the same without training, layers to look at); training and test images."""
     data = tk.data.load("cifar10", "train", limit=1_000), tk.data.load("cifar10", "test", limit=500)
-    mean, std = (
-        torch.tensor(v)[:, None, None] for v in (tk.models.CIFAR_RESNET_MEAN, tk.models.CIFAR_RESNET_STD)
-    )
-    train, test = ((part.inputs.sub(mean).div(std), part.targets) for part in data)
+    moments = tk.models.CIFAR_RESNET_MEAN, tk.models.CIFAR_RESNET_STD
+    train, test = ((part.standardized(*moments).inputs, part.targets) for part in data)
     found = {}
     for depth in (20, 32, 44, 56):
         fresh = tk.models.cifar_resnet(depth).train()

@@ -19,7 +19,7 @@ from tangentkit.linearized import Training
 from tangentkit.surrogate.evaluation import PredictsSubsets, Retraining, random_subsets, retrain_on
 
 full = "full" in sys.argv
-name, n, tests, halves = ("cifar10", 1_000, 200, 30) if full else ("fashion-mini", 400, 40, 6)
+name, n, tests, halves = ("cifar10", 1_000, 200, 30) if full else ("fashion-mini", 400, 40, 4)
 TARGET = 4
 
 # --- A poisoned network ---------------------------------------------------------------------------------------
@@ -30,19 +30,17 @@ stamped = tk.data.poison_all(held_out, target=TARGET)
 is_stamped = torch.arange(2 * tests) >= tests
 
 
-def as_seen(images):
+def as_seen(part):
     """The images as the network takes them: ResNet-20 knows standardized ones."""
-    mean, std = (
-        torch.tensor(v)[:, None, None] for v in (tk.models.CIFAR_RESNET_MEAN, tk.models.CIFAR_RESNET_STD)
-    )
-    return (images - mean) / std if full else images
+    moments = tk.models.CIFAR_RESNET_MEAN, tk.models.CIFAR_RESNET_STD
+    return part.standardized(*moments).inputs if full else part.inputs
 
 
 def network(seed):
     return tk.models.load_cifar_resnet(20) if full else tk.models.lenet(seed=seed)
 
 
-x, y, z = as_seen(data.inputs), data.targets, as_seen(torch.cat([held_out.inputs, stamped.inputs]))
+x, y, z = as_seen(data), data.targets, torch.cat([as_seen(held_out), as_seen(stamped)])
 sgd = Training(10, 0.01, momentum=0.9, batch=32, loss="cross-entropy", drop_last=True)
 adam = Training(12, 2e-3, optimizer="adam", batch=32, loss="cross-entropy")
 retrain = Retraining(network, x, y, sgd if full else adam)

@@ -31,7 +31,7 @@ from tangentkit.surrogate.evaluation import (
 
 full = "full" in sys.argv[2:]
 name, m, n, networks, repeated = (
-    ("fashion-mnist", 2000, 200, 100, 30) if full else ("fashion-mini", 240, 50, 16, 4)
+    ("fashion-mnist", 2000, 200, 100, 30) if full else ("fashion-mini", 200, 50, 12, 4)
 )
 
 # --- A network, and wrong labels ----------------------------------------------------------------------------

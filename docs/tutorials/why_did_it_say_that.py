@@ -22,10 +22,8 @@ from tangentkit.surrogate.evaluation import PredictsSubsets, Retraining, random_
 def pretrained():
     """ResNet-20 with 2,000 of its training images and 500 test images."""
     train, test = tk.data.load("cifar10", "train", limit=2_000), tk.data.load("cifar10", "test", limit=500)
-    mean, std = (
-        torch.tensor(v)[:, None, None] for v in (tk.models.CIFAR_RESNET_MEAN, tk.models.CIFAR_RESNET_STD)
-    )
-    inputs = [part.inputs.sub(mean).div(std) for part in (train, test)]
+    moments = tk.models.CIFAR_RESNET_MEAN, tk.models.CIFAR_RESNET_STD
+    inputs = [part.standardized(*moments).inputs for part in (train, test)]
     return tk.models.load_cifar_resnet(20), train, test, inputs
 
 

@@ -173,8 +173,10 @@ def test_known_poison_leads_to_more():
     found = tk.audit(model, dirty, poisoned=known, progress=False)
     truth = (mask & ~known).numpy()
     precision, recall = shares_of(found, "poisoned", truth)
-    assert precision.value > 0.95
-    assert recall.value > 0.4
+    # Five such networks gave a precision of 0.92 to 1 and a recall of 0.36 to 0.47; which network a seed trains
+    # depends on how the processor rounds. By chance one sample in nine would be poisoned.
+    assert precision.value > 0.85
+    assert recall.value > 0.3
     assert "nearest samples are known to be poisoned" in found.of("poisoned")[0].reason
     assert all(known[other] for other in found.of("poisoned")[0].evidence)
 

@@ -131,6 +131,10 @@ def test_bad_input_is_named(model, data):
         tk.Surrogate(model, kernel).fit(x, y + 0.5)
     with pytest.raises(InputError, match="outputs"):
         tk.Surrogate(model, tk.TangentKernel(model, outputs="full")).fit(x, y)
+    with pytest.raises(InputError, match="differ in dtype"):
+        tk.Surrogate(model, kernel).fit(x.half(), y)
+    with pytest.raises(InputError, match="does not take this input"):
+        tk.Surrogate(model, kernel).fit(x[:, 1:], y)
     fitted = tk.Surrogate(model, kernel).fit(x, y)
     with pytest.raises(InputError, match=r"\(9, 40\)"):
         fitted.attribute(z, cross=kernel(z, x)[:, :-1])

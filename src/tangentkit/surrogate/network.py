@@ -11,6 +11,7 @@ from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.sources import SampleSource
 from tangentkit.core.errors import InputError
 from tangentkit.core.model.functions import Forward, ModelFunction, snapshot
+from tangentkit.core.model.refusals import refusal
 from tangentkit.core.progress import Progress, counted_off
 from tangentkit.linalg.operators.matrices import as_tensor
 from tangentkit.linalg.operators.spans import spans
@@ -41,6 +42,9 @@ def network_logits(
 ) -> Float[Tensor, "n c"]:
     """Logits of all classes, in float64; one output z, of two classes, is (0, z).
 
+    Raises:
+        InputError: the network does not take these samples.
+
     Example:
         >>> from tangentkit.compute.sources import as_source
         >>> model = nn.Linear(3, 1)
@@ -50,7 +54,11 @@ def network_logits(
     parts, pieces = [], list(spans(len(x), AT_ONCE))
     with torch.no_grad(), counted_off(progress, "network", len(pieces)) as advance:
         for span in pieces:
-            parts.append(network(network.params, x.read(span)).double())
+            batch = x.read(span)
+            try:
+                parts.append(network(network.params, batch).double())
+            except Exception as error:
+                raise refusal(network, error, batch) or error from error
             advance()
     return class_logits(torch.cat(parts))
 
