@@ -85,6 +85,15 @@ def test_bad_input_is_one_line_and_code_2_and_writes_nothing(tangentkit, argumen
     assert not list(Path().iterdir())
 
 
+def test_missing_data_are_named_and_nothing_is_written(tangentkit, monkeypatch, tmp_path):
+    monkeypatch.delenv("TANGENTKIT_DATA", raising=False)
+    monkeypatch.setenv("TANGENTKIT_CACHE", str(tmp_path / "cache"))
+    done = tangentkit("run", "poisoning", "--scale", "evening")
+    assert done.code == 2
+    assert "no data for this study" in done.err
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_folder_that_holds_something_is_left_alone(tangentkit):
     Path("taken").mkdir()
     Path("taken/file").write_text("x")

@@ -1,7 +1,7 @@
 """Pages and records of finished runs are small, and enough to make the pages again."""
 
 from studies.toy_study import Config
-from tangentkit.studies.publication import finished_runs, keep_records, publish
+from tangentkit.studies.publication import finished_runs, keep_records, keep_unfinished, publish
 from tangentkit.studies.run_folder import claim_folder, damaged_files
 from tangentkit.studies.runner import execute, resume
 
@@ -33,3 +33,24 @@ def test_a_run_goes_on_from_its_records(toy, tmp_path):
     run = resume(folder, {"seeds": "0-3"})
     assert run.records.column("seed") == [0, 1, 2, 3]
     assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_finished_trials_of_an_unfinished_run_are_not_done_again(toy, tmp_path):
+    root, records = tmp_path / "runs", tmp_path / "records"
+    execute(toy, Config(seeds=(0, 1)), claim_folder(root / "toy"), scale="quick")
+    (root / "toy" / "status.json").unlink()
+    keep_unfinished(root, ["toy"], records)
+    kept = {path: path.stat().st_mtime_ns for path in (records / "toy" / "trials").iterdir()}
+    assert kept
+    execute(toy, Config(seeds=(0, 1, 2)), records / "toy", scale="evening")
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_records_of_a_larger_run_take_the_place_of_those_of_a_smaller_one(toy, tmp_path):
+    records = tmp_path / "records"
+    for root, seeds in ((tmp_path / "small", (0, 1)), (tmp_path / "large", (1, 2, 3))):
+        execute(toy, Config(seeds=seeds), claim_folder(root / "toy"), scale="quick")
+        keep_records(root, finished_runs(root), records)
+    trials = {path.name for path in (tmp_path / "large" / "toy" / "trials").iterdir()}
+    assert {path.name for path in (records / "toy" / "trials").iterdir()} == trials
+    assert damaged_files(records / "toy") == []

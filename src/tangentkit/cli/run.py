@@ -65,6 +65,7 @@ def _run_one(
 
     who = parse_engine(engine)
     config = configure(study, scale, fields)
+    study.load().trials(config)  # data and models that are missing are named before there is a folder
     folder = claim_folder(out) if out else new_folder(study.name, scale)
     say(f"writing to {folder}")
     with progress_bars() as progress:

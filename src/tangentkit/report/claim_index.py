@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tangentkit.report.claim import Claim
 from tangentkit.report.drawing import DARK, LIGHT
 from tangentkit.report.figure import Figure
-from tangentkit.report.page import data_uri, templates
+from tangentkit.report.page import light_and_dark, templates
 
 SCRIPT = """
 "use strict";
@@ -106,5 +106,12 @@ class ClaimIndex:
         return (
             templates()
             .get_template("claim_index.html")
-            .render(page=self, light=LIGHT, dark=DARK, data_uri=data_uri, script=SCRIPT, allowed=allowed)
+            .render(
+                page=self,
+                light=LIGHT,
+                dark=DARK,
+                light_and_dark=light_and_dark,
+                script=SCRIPT,
+                allowed=allowed,
+            )
         )

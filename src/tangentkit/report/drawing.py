@@ -4,7 +4,7 @@ No pyplot: nothing is registered globally, and no window system is needed.
 """
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -51,31 +51,46 @@ DARK = Palette(
 
 def image(figure: Figure, palette: Palette = LIGHT, *, format: ImageFormat = "svg") -> bytes:
     """The figure as the content of an image file; the same numbers give the same bytes."""
+    return images(figure, (palette,), format=format)[0]
+
+
+def images(figure: Figure, palettes: Sequence[Palette], *, format: ImageFormat = "svg") -> list[bytes]:
+    """The figure in several palettes, each as the content of an image file, with the same bytes as alone.
+
+    To find the layout takes longer than to draw, and colors do not change it: it is found once.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure as Canvas
 
-    with _colors(palette):
-        canvas = Canvas(figsize=figure.size, dpi=PNG_DPI, layout="constrained")
-        writer = FigureCanvasSVG(canvas) if format == "svg" else FigureCanvasAgg(canvas)
-        ax = canvas.add_subplot()
-        figure.draw(ax)
-        # savefig would draw everything once more, on nothing, to find the same layout.
-        layout = canvas.get_layout_engine()
-        assert layout is not None
-        layout.execute(canvas)
-        canvas.set_layout_engine("none")
-        # The layout of an SVG has put it to 72; pictures in it are as sharp as in a PNG.
-        canvas.set_dpi(PNG_DPI)
-        content = io.BytesIO()
-        # Without a date, equal figures are equal files.
-        if isinstance(writer, FigureCanvasSVG):
-            writer.print_svg(content, metadata={"Date": None})
-        elif format == "png":
-            writer.print_png(content, metadata={"Software": None})
-        else:
-            _write_webp(writer, content)
-    return content.getvalue()
+    contents, places = [], []
+    for palette in palettes:
+        with _colors(palette):
+            canvas = Canvas(figsize=figure.size, dpi=PNG_DPI, layout="constrained")
+            writer = FigureCanvasSVG(canvas) if format == "svg" else FigureCanvasAgg(canvas)
+            ax = canvas.add_subplot()
+            figure.draw(ax)
+            # savefig would draw everything once more, on nothing, to find the same layout.
+            if not places:
+                layout = canvas.get_layout_engine()
+                assert layout is not None
+                layout.execute(canvas)
+                places = [ax.get_position(original=True) for ax in canvas.axes]
+            canvas.set_layout_engine("none")
+            for ax, place in zip(canvas.axes, places, strict=True):
+                ax.set_position(place)
+            # The layout of an SVG has put it to 72; pictures in it are as sharp as in a PNG.
+            canvas.set_dpi(PNG_DPI)
+            content = io.BytesIO()
+            # Without a date, equal figures are equal files.
+            if isinstance(writer, FigureCanvasSVG):
+                writer.print_svg(content, metadata={"Date": None})
+            elif format == "png":
+                writer.print_png(content, metadata={"Software": None})
+            else:
+                _write_webp(writer, content)
+        contents.append(content.getvalue())
+    return contents
 
 
 def _write_webp(writer: "FigureCanvasAgg", content: io.BytesIO) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from tangentkit.core.text import visible
 from tangentkit.report.claim import Claim
-from tangentkit.report.drawing import DARK, LIGHT, Palette, image
+from tangentkit.report.drawing import DARK, LIGHT, images
 from tangentkit.report.figure import Figure
 from tangentkit.report.table import Table
 
@@ -79,7 +79,7 @@ class Page:
     def render(self) -> str:
         """The page as HTML."""
         template = templates().get_template(TEMPLATE)
-        return template.render(page=self, light=LIGHT, dark=DARK, data_uri=data_uri)
+        return template.render(page=self, light=LIGHT, dark=DARK, light_and_dark=light_and_dark)
 
 
 @cache
@@ -102,7 +102,9 @@ def _shown(value: object) -> object:
     return visible(value) if isinstance(value, str) and not hasattr(value, "__html__") else value
 
 
-def data_uri(figure: Figure, palette: Palette) -> str:
-    """A figure as the address of an image: WebP without loss, about half as large as the same as SVG."""
-    content = base64.b64encode(image(figure, palette, format="webp")).decode()
-    return f"data:image/webp;base64,{content}"
+def light_and_dark(figure: Figure) -> list[str]:
+    """A figure as the addresses of two images: WebP without loss, about half as large as the same as SVG."""
+    return [
+        f"data:image/webp;base64,{base64.b64encode(content).decode()}"
+        for content in images(figure, (LIGHT, DARK), format="webp")
+    ]

@@ -5,11 +5,11 @@ RECORDS/STUDY/      config.json, environment.json, status.json and the trials: t
                     can be made again; `tangentkit run --resume` goes on from there
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tangentkit.core.errors import DataError, InputError
-from tangentkit.core.files.safe import digest, make_folder, read_whole, write_whole
+from tangentkit.core.files.safe import digest, make_folder, read_whole, remove_file, write_whole
 from tangentkit.core.files.seals import seal
 from tangentkit.studies.index_page import INDEX, index_page
 from tangentkit.studies.run_folder import CONFIG, ENVIRONMENT, STATUS, TRIALS, load_run, read_config
@@ -47,22 +47,39 @@ def publish(runs: Mapping[str, Run], pages: Path) -> None:
 
 
 def keep_records(root: Path, names: Mapping[str, Run], records: Path) -> None:
-    """Copies what runs are made of, and no more, from the folders below a root."""
+    """Copies what finished runs are made of, and no more; it takes the place of earlier records of the studies."""
     for name in names:
         source, target = root / name, records / name
-        keys = read_config(source)[3]
-        files = [
-            CONFIG,
-            ENVIRONMENT,
-            *(f"{TRIALS}/{path.name}" for path in TrialStore(source / TRIALS).files(keys)),
-        ]
-        for file in files:
-            content = read_whole(source / file, limit=ARRAYS_BYTES) or b""
-            write_whole(target / file, [content], durable=False, within=target)
+        trials = _keep_trials(source, target)
+        for path in TrialStore(target / TRIALS).every_file():
+            if f"{TRIALS}/{path.name}" not in trials:
+                remove_file(path, within=target)
+        files = [CONFIG, ENVIRONMENT, *trials]
+        for file in files[:2]:
+            _copy(file, source, target)
         sums = {file: digest(target / file) or "" for file in files}
         write_whole(
             target / STATUS, [seal({"state": "finished", "files": sums})], durable=False, within=target
         )
+
+
+def keep_unfinished(root: Path, names: Iterable[str], records: Path) -> None:
+    """Copies the finished trials of runs that are not, beside what is there: `run --resume` goes on from them."""
+    for name in names:
+        _keep_trials(root / name, records / name)
+
+
+def _keep_trials(source: Path, target: Path) -> list[str]:
+    keys = read_config(source)[3]
+    files = [f"{TRIALS}/{path.name}" for path in TrialStore(source / TRIALS).files(keys)]
+    for file in files:
+        _copy(file, source, target)
+    return files
+
+
+def _copy(file: str, source: Path, target: Path) -> None:
+    content = read_whole(source / file, limit=ARRAYS_BYTES) or b""
+    write_whole(target / file, [content], durable=False, within=target)
 
 
 def _write(path: Path, text: str) -> None:

@@ -54,7 +54,7 @@ class Config:
 
 SCALES = {
     "quick": Config(widths=(64, 256, 1024, 2048), draws=16, seeds=tuple(range(5))),
-    "evening": Config(widths=(64, 256, 1024, 4096), draws=32),
+    "evening": Config(widths=(64, 256, 1024, 4096), draws=16),
     "full": Config(),
 }
 

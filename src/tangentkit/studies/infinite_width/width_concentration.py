@@ -65,7 +65,14 @@ SCALES = {
         rate_width=1024,
         seeds=tuple(range(5)),
     ),
-    "evening": Config(widths=(64, 256, 1024, 4096)),
+    "evening": Config(
+        widths=(64, 256, 1024, 4096),
+        draws=4,
+        trained_widths=(64, 512, 4096, 16384),
+        steps=8_000,
+        rate_width=2048,
+        seeds=tuple(range(6)),
+    ),
     "full": Config(),
 }
 

@@ -39,7 +39,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Samarin 2022",
         cost={
             "quick": "about 3 minutes on 2 cores, 1 GB",
-            "evening": "about 40 minutes on 2 cores, 1 GB (estimated)",
+            "evening": "about 12 minutes on 2 cores, 1 GB",
             "full": "about a year on 2 cores, 8 GB (estimated); a GPU or a cluster",
         },
         module="tangentkit.studies.linearization.width_gap",
@@ -55,7 +55,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Samarin 2022",
         cost={
             "quick": "about 3 minutes on 2 cores, 1 GB",
-            "evening": "about 45 minutes on 2 cores, 2 GB (estimated)",
+            "evening": "about 20 minutes on 2 cores, 2 GB (estimated)",
             "full": "about a month on 2 cores, 96 GB (estimated)",
         },
         module="tangentkit.studies.linearization.binary_solver",
@@ -71,7 +71,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Ortiz-Jimenez 2021",
         cost={
             "quick": "about 4 minutes on 2 cores, 1 GB",
-            "evening": "about 45 minutes on 2 cores, 2 GB (estimated)",
+            "evening": "about 20 minutes on 2 cores, 2 GB (estimated)",
             "full": "about 2 months on 2 cores, 48 GB (estimated)",
         },
         module="tangentkit.studies.linearization.eigenfunctions",
@@ -87,7 +87,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Samarin 2022",
         cost={
             "quick": "about 2 minutes on 2 cores, 1 GB",
-            "evening": "about 40 minutes on 2 cores, 2 GB (estimated)",
+            "evening": "about 15 minutes on 2 cores, 2 GB (estimated)",
             "full": "years on 2 cores, 48 GB (estimated), with pictures of your own; a GPU or a cluster",
         },
         module="tangentkit.studies.linearization.alexnet_gap",
@@ -103,7 +103,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Samarin 2022",
         cost={
             "quick": "about 2 minutes on 2 cores, 1 GB",
-            "evening": "about 15 minutes on 2 cores, 1 GB (estimated)",
+            "evening": "about 6 minutes on 2 cores, 1 GB",
             "full": "about 3 months on 2 cores, 8 GB (estimated); a GPU or a cluster",
         },
         module="tangentkit.studies.linearization.output_trajectories",
@@ -119,7 +119,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Ortiz-Jimenez 2021",
         cost={
             "quick": "about 3 minutes on 2 cores, 1 GB",
-            "evening": "about 40 minutes on 2 cores, 2 GB (estimated)",
+            "evening": "about 12 minutes on 2 cores, 2 GB (estimated)",
             "full": "about 2 months on 2 cores, 96 GB (estimated); a GPU or a cluster",
         },
         module="tangentkit.studies.linearization.anisotropy",
@@ -135,7 +135,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Ortiz-Jimenez 2021",
         cost={
             "quick": "about 3 minutes on 2 cores, 1 GB",
-            "evening": "about 45 minutes on 2 cores, 2 GB (estimated)",
+            "evening": "about 12 minutes on 2 cores, 2 GB (estimated)",
             "full": "about 2 months on 2 cores, 48 GB (estimated)",
         },
         module="tangentkit.studies.linearization.pretrained_kernel",

@@ -75,7 +75,7 @@ class Config:
 
 SCALES = {
     "quick": Config(),
-    "evening": Config(train=3000, test=2000, widths=(0.0625, 0.125, 0.25), epochs=20),
+    "evening": Config(train=1500, test=1000, widths=(0.0625, 0.125, 0.25), epochs=20),
     "full": Config(
         data=(),
         size=224,

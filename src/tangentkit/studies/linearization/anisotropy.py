@@ -79,7 +79,6 @@ SCALES = {
     "quick": Config(),
     "evening": Config(
         resnet_width=8,
-        trained=("mlp", "lenet", "resnet"),
         indices=(1, 4, 16, 64, 128, 256),
         train=4000,
         epochs=15,

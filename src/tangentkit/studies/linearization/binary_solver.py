@@ -65,7 +65,7 @@ class Config:
 SCALES = {
     "quick": Config(),
     "evening": Config(
-        train=2400, test=4000, widths=(0.19, 0.4, 1.0), epochs=150, curve=(150, 300, 600, 1200, 2400, 4800)
+        train=1200, test=2000, widths=(0.19, 0.4, 0.8), epochs=60, curve=(150, 300, 600, 1200, 2400)
     ),
     "full": Config(
         train=60_000,

@@ -87,7 +87,18 @@ EVERY_CASE = tuple(
 SCALES = {
     "quick": Config(),
     "evening": Config(
-        cases=EVERY_CASE, train=1536, test=512, indices=(1, 5, 20, 100, 400), epochs=40, energy_samples=1536
+        cases=(
+            "cifar10 mlp sgd",
+            "cifar10 lenet sgd",
+            "cifar10 lenet adam",
+            "mnist mlp sgd",
+            "mnist lenet sgd",
+        ),
+        train=768,
+        test=512,
+        indices=(1, 5, 20, 100, 400),
+        epochs=30,
+        energy_samples=768,
     ),
     "full": Config(
         cases=EVERY_CASE,

@@ -73,7 +73,7 @@ class Config:
 
 SCALES = {
     "quick": Config(),
-    "evening": Config(train=1536, test=512, indices=(1, 8, 64, 256), epochs=50, linear_epochs=30),
+    "evening": Config(train=1024, test=512, indices=(1, 8, 64, 256), epochs=40, linear_epochs=20),
     "full": Config(
         train=50_000,
         test=10_000,

@@ -64,7 +64,7 @@ SCALES = {
     "quick": Config(
         width=64, wide=256, epochs=800, moments=(0, 50, 100, 200, 400, 800), seeds=tuple(range(5))
     ),
-    "evening": Config(seeds=tuple(range(30))),
+    "evening": Config(seeds=tuple(range(10))),
     "full": Config(),
 }
 

@@ -63,7 +63,7 @@ class Config:
 
 SCALES = {
     "quick": Config(width=64, epochs=800, class_epochs=2000, seeds=tuple(range(5))),
-    "evening": Config(seeds=tuple(range(20))),
+    "evening": Config(seeds=tuple(range(10))),
     "full": Config(),
 }
 

@@ -66,7 +66,7 @@ class Config:
 
 SCALES = {
     "quick": Config(epochs=2000, moments=(0, 10, 100, 500, 1000, 2000), seeds=tuple(range(5))),
-    "evening": Config(seeds=tuple(range(40))),
+    "evening": Config(seeds=tuple(range(16))),
     "full": Config(),
 }
 

@@ -17,7 +17,7 @@ STUDIES: tuple[Study, ...] = (
         paper="PNNL 2023",
         cost={
             "quick": "about 4 minutes on 2 cores, 1 GB",
-            "evening": "about 30 minutes on 2 cores, 4 GB (estimated)",
+            "evening": "about 11 minutes on 2 cores, 6 GB",
             "full": "weeks on 2 cores, 64 GB (estimated)",
         },
         module="tangentkit.studies.representations.layer_pca",
@@ -36,7 +36,7 @@ STUDIES: tuple[Study, ...] = (
         paper="PNNL 2023",
         cost={
             "quick": "about 5 minutes on 2 cores, 2 GB",
-            "evening": "about 40 minutes on 2 cores, 2 GB (estimated)",
+            "evening": "about 20 minutes on 2 cores, 2 GB (estimated)",
             "full": "weeks on 2 cores, a day with a GPU (estimated)",
         },
         module="tangentkit.studies.representations.foundation_probe",

@@ -68,7 +68,7 @@ class Config:
 
 SCALES = {
     "quick": Config(),
-    "evening": Config(length=48, tuned=10, networks=10, epochs=10, tweets=2_000, compared=2_000),
+    "evening": Config(length=40, tuned=5, networks=5, epochs=10, tweets=1_000, compared=2_000),
     "full": Config(
         model="gpt2",
         pooling="last",

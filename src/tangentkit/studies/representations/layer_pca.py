@@ -61,7 +61,7 @@ class Config:
 
 SCALES = {
     "quick": Config(),
-    "evening": Config(train=2_000, test=2_000, most=200),
+    "evening": Config(train=1_500, test=1_500, most=150),
     "full": Config(train=45_000, test=10_000, most=20_000, layers=28),
 }
 

@@ -17,7 +17,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Wang 2023",
         cost={
             "quick": "about 5 minutes on 2 cores, 1 GB",
-            "evening": "about 45 minutes on 2 cores (estimated)",
+            "evening": "about 25 minutes on 2 cores (estimated)",
             "full": "about 2 days on 2 cores (estimated)",
         },
         module="tangentkit.studies.spectra.spectral_evolution",
@@ -36,7 +36,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Wang 2023",
         cost={
             "quick": "about 1 minute on 2 cores",
-            "evening": "about 30 minutes on 2 cores (estimated)",
+            "evening": "about 10 minutes on 2 cores (estimated)",
             "full": "about 1 hour on 2 cores, 2 GB (estimated)",
         },
         module="tangentkit.studies.spectra.spectral_theory",
@@ -55,7 +55,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Wang 2023",
         cost={
             "quick": "about 2 minutes on 2 cores",
-            "evening": "about 30 minutes on 2 cores (estimated)",
+            "evening": "about 15 minutes on 2 cores (estimated)",
             "full": "about 3 days on 2 cores, 4 GB (estimated)",
         },
         module="tangentkit.studies.spectra.cnn_spectra",
@@ -74,7 +74,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Wang 2023",
         cost={
             "quick": "about 2 minutes on 2 cores, 1 GB",
-            "evening": "about 30 minutes on 2 cores, 1 GB (estimated)",
+            "evening": "about 9 minutes on 2 cores, 1 GB",
             "full": "about a week on 2 cores (estimated)",
         },
         module="tangentkit.studies.spectra.finetune_spectra",

@@ -68,7 +68,7 @@ class Config:
 QUICK: dict[str, Any] = {"pool": 2, "adam_rate": 3e-3, "batch": 32, "test": 1000}
 SCALES = {
     "quick": Config(images=300, width=2, gd_epochs=200, epochs=120, **QUICK),
-    "evening": Config(images=600, width=4, gd_epochs=600, epochs=200, **QUICK),
+    "evening": Config(images=600, width=4, gd_epochs=400, epochs=160, **QUICK),
     "full": Config(),
 }
 

@@ -80,9 +80,7 @@ PUBLISHED: dict[str, Any] = {
 }
 SCALES = {
     "quick": Config(),
-    "evening": Config(
-        samples=(800, 600), widths=(600, 200), inputs=(400, 60), epochs=10_000, seeds=tuple(range(8))
-    ),
+    "evening": Config(samples=(600, 600), widths=(450, 200), inputs=(300, 60), epochs=4_000),
     "full": Config(**PUBLISHED, rates=(0.1, 1.0, 5.0, 10.0, 16.0, 22.0, 30.0), epochs=100_000),
 }
 

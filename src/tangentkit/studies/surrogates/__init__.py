@@ -17,7 +17,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Engel 2024",
         cost={
             "quick": "about 3 minutes on 2 cores, 1 GB",
-            "evening": "about 40 minutes on 2 cores (estimated)",
+            "evening": "about 20 minutes on 2 cores (estimated)",
             "full": "about 2 days on 2 cores, 8 GB (estimated)",
         },
         module="tangentkit.studies.surrogates.surrogate",
@@ -46,7 +46,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Engel 2024",
         cost={
             "quick": "about 1 minute on 2 cores, 1 GB",
-            "evening": "about 15 minutes on 2 cores (estimated)",
+            "evening": "about 3 minutes on 2 cores",
             "full": "about 10 hours on 2 cores (estimated)",
         },
         module="tangentkit.studies.surrogates.kernel_cost",

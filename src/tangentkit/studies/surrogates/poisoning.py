@@ -6,7 +6,7 @@ are, by each kernel of the network.
 """
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -77,6 +77,10 @@ class Config:
     def __post_init__(self) -> None:
         if not 0 < self.fraction < 1:
             raise InputError("bad fraction", expected="between 0 and 1", got=self.fraction)
+        if self.pretrained not in (0, 20, 32, 44, 56):
+            raise InputError(
+                "bad depth of a CIFAR-10 ResNet", expected="20, 32, 44 or 56", got=self.pretrained
+            )
         if self.pretrained and self.data != ("cifar10",):
             raise InputError(
                 "a pre-trained ResNet knows CIFAR-10 alone",
@@ -87,7 +91,9 @@ class Config:
 
 SCALES = {
     "quick": Config(),
-    "evening": Config(("cifar10",), 20, train=1_000, test=200, epochs=10, learning_rate=0.01, batch=32),
+    "evening": Config(
+        ("cifar10",), pretrained=20, train=1_000, test=200, epochs=10, learning_rate=0.01, batch=32
+    ),
     "full": Config(
         ("cifar10",), train=50_000, test=10_000, epochs=50, batch=128, learning_rate=0.01, dim=10_240
     ),
@@ -96,12 +102,13 @@ SCALES = {
 
 def trials(config: Config) -> list[Trial]:
     """One for each seed."""
-    training = {"epochs": config.epochs, "learning_rate": config.learning_rate, "batch": config.batch}
     shared = {
         "samples": config.train,
         "test": config.test,
         "fraction": config.fraction,
-        **training,
+        "epochs": config.epochs,
+        "learning_rate": config.learning_rate,
+        "batch": config.batch,
         "dim": config.dim,
         "ridge": config.ridge,
     }
@@ -171,12 +178,11 @@ class Images:
 
     def standardized(self) -> "Images":
         """As the pre-trained ResNets take them."""
-        mean, std = (torch.tensor(value)[:, None, None] for value in (CIFAR_RESNET_MEAN, CIFAR_RESNET_STD))
-        parts = [
-            replace(part, inputs=part.inputs.sub(mean).div(std))
+        train, clean, stamped = (
+            part.standardized(CIFAR_RESNET_MEAN, CIFAR_RESNET_STD)
             for part in (self.train, self.clean, self.stamped)
-        ]
-        return Images(parts[0], self.mask, *parts[1:])
+        )
+        return Images(train, self.mask, clean, stamped)
 
 
 def _poisoned_images(data: str, samples: int, test: int, fraction: float, key: Key) -> Images:

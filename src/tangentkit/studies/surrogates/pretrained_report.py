@@ -1,5 +1,6 @@
 """Result of the surrogates of pre-trained networks: rows of Tables 1 and 2, and what each kernel costs."""
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 
@@ -13,8 +14,10 @@ FAITHFUL = 0.7
 """The published claim: tau is at least this everywhere."""
 ENOUGH = 1_000
 """Training images, of 50,000, from which on the level of a surrogate on the trace is judged."""
-LEARNED = 60.0
-"""Percent of test samples that a network must have right for its surrogate to be judged."""
+LEARNED = 0.2
+"""Matthews' correlation that a text model must have on test sentences for its surrogate to be judged."""
+TEXT = "MiniLM on CoLA"
+"""The text model among the networks."""
 NUMBERS = ("tau", "difference", "agreement", "time", "memory")
 
 
@@ -81,15 +84,29 @@ def report(
             f"That {ENOUGH:,} images are needed to judge the level of a surrogate on the trace is our rule, made "
             "after this run, in which tau of proj-trNTK was 0.49 and its TAD -11 with 100 training images. That all "
             "kernels are compared on the same images was mended after it, too: proj-pNTK and CK had had 300.",
-            "The first run's text model had 52 % of balanced test sentences right after 150: it had hardly learned. "
-            f"That a network must have {LEARNED:g} % right before its surrogate is judged is our rule, made after "
-            "that run, in which tau of proj-pNTK was 0.73 ± 0.03 and its TAD -0.5.",
+            *_note_on_text(networks),
             "A first run of the scale quick, with 1,000 training and 500 test images, was stopped since it took too "
             "long. Its finished trials: tau of proj-pNTK 0.77 to 0.79 on ResNet-20 (5 seeds) and 0.73 to 0.77 on "
             "ResNet-56 (4 seeds), of CK 0.77 to 0.79 on ResNet-20 (5 seeds). Claims were written before it.",
             "Memory is by how much the process grew meanwhile. Features stay in memory; on disk are kernel matrices "
-            "of all images alone, through which the surrogates of the last table are asked.",
+            "of all images alone, through which the surrogates of the last table are asked. Of these there is one "
+            "run: in their claims fifths of the test images stand in place of seeds.",
         ),
+    )
+
+
+def _note_on_text(networks: dict[str, dict[str, Records]]) -> tuple[str, ...]:
+    """What the text model has learned, and how its training was chosen."""
+    if TEXT not in networks:
+        return ()
+    known = next(iter(networks[TEXT].values())).column("matthews")
+    found = "that was not noted in this run" if math.isnan(sum(known)) else f"{Measured.over(known):.2f}"
+    return (
+        f"{TEXT} has a Matthews correlation of {found} on test sentences; BERT-base is known for 0.5 to 0.6. "
+        f"Below {LEARNED:g} its surrogate is not judged, which is our rule. First runs, at a "
+        "higher rate with 150 and with 2,000 sentences, as many of either class, had not learned: 52 and 55 % of "
+        "balanced test sentences were right. Sentences are now drawn and split at random, as published; rate and "
+        "epochs were chosen by the accuracy of one model, before any kernel of it was seen.",
     )
 
 
@@ -108,9 +125,10 @@ def by_network(records: Records) -> dict[str, dict[str, Records]]:
             }
     text = records.having("kernels")
     if text:
-        names = list(text[0]["kernels"])
-        found["MiniLM on CoLA"] = {
-            name: Records([{"seed": row["seed"], **row["kernels"][name]} for row in text]) for name in names
+        # Runs made before did not note Matthews' correlation, and had models that hardly learned.
+        rows = [{"matthews": math.nan, **row} for row in text]
+        found[TEXT] = {
+            name: Records([{**row, **row["kernels"][name]} for row in rows]) for name in text[0]["kernels"]
         }
     return found
 
@@ -125,10 +143,8 @@ def _claims(
         needs = ""
         if name == small and compared < ENOUGH:
             needs = f"{ENOUGH:,} training images or more: --scale evening"
-        elif not any(rows.mean("accuracy") >= LEARNED for rows in kernels.values()):
-            needs = (
-                f"a network that has learned, {LEARNED:g} % right or more: --scale evening has more sentences"
-            )
+        elif name == TEXT and not all(rows.mean("matthews") >= LEARNED for rows in kernels.values()):
+            needs = f"a model that has learned, Matthews' correlation {LEARNED:g} or more: --scale evening"
         found += [
             Claim(
                 f"{name}: a surrogate ranks test points as the network does, tau at least {FAITHFUL:g}",

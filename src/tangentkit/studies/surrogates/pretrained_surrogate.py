@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
+from sklearn.metrics import matthews_corrcoef
 from torch import Tensor, nn
 
 from tangentkit.compute.gram import gram
@@ -20,7 +21,7 @@ from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, EmbeddingKernel, TangentKernel
-from tangentkit.linearized import Training, train
+from tangentkit.linearized import LinearDecay, Training, train
 from tangentkit.machines import KernelGLM
 from tangentkit.models import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, load_cifar_resnet
 from tangentkit.sketch import SketchedTangentKernel
@@ -29,7 +30,14 @@ from tangentkit.studies.surrogates.surrogate_report import KERNELS
 from tangentkit.studies.trials.data import cards, drawn, first_here, whole
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
-from tangentkit.studies.trials.text_models import MINILM, TextClassifier, check_model, pretrained, tokens
+from tangentkit.studies.trials.text_models import (
+    MINILM,
+    TextClassifier,
+    check_model,
+    embeddings,
+    pretrained,
+    tokens,
+)
 from tangentkit.studies.trials.trial import Trial, sweep
 from tangentkit.surrogate.faithfulness import Faithfulness
 from tangentkit.surrogate.kernel_comparison import cost_of
@@ -66,7 +74,7 @@ class Config:
     model: str = MINILM
     """The text model: a name of Hugging Face, or a folder."""
     sentences: int = 150
-    """Sentences of CoLA that the text model is tuned on; 0 leaves it out."""
+    """Sentences of CoLA that the text model is tuned on, at random; 0 leaves it out."""
     test_sentences: int = 120
     """Sentences that it is tested on."""
     epochs: int = 3
@@ -88,10 +96,10 @@ class Config:
 
 SCALES = {
     "quick": Config(),
-    "evening": Config(train=2_000, test=500, dear_train=1_000, dear_test=200, exact=50, whole=(20,), sentences=2_000,
-                      test_sentences=500),
+    "evening": Config(train=2_000, test=500, dear_train=1_000, dear_test=200, exact=50, whole=(20,), sentences=6_840,
+                      test_sentences=1_352),
     "full": Config(train=50_000, test=10_000, dear_train=50_000, dear_test=10_000, exact=1_000, whole=(20, 56),
-                   sentences=6_840, test_sentences=516, epochs=4, dim=10_240),
+                   sentences=6_840, test_sentences=1_352, dim=10_240),
 }  # fmt: skip
 
 
@@ -102,24 +110,19 @@ def trials(config: Config) -> list[Trial]:
     compared = tuple(name for name in KERNELS if not name.startswith("trNTK"))
     cheap = {"depth": config.resnets, "kernel": CHEAP, "seed": config.seeds}
     costly = {"depth": config.resnets[:1], "kernel": compared, "seed": config.seeds}
-    found = [
-        *sweep(of_resnet, cheap, train=config.train, test=config.test, **fixed),
-        *sweep(of_resnet, costly, train=config.dear_train, test=config.dear_test, **fixed),
-        *sweep(
-            exact_beside_projected,
-            {"depth": config.resnets[:1], "seed": config.seeds},
-            images=config.exact,
-            **fixed,
-        ),
-    ]
-    if config.whole:
-        sizes = {"images": ALL[0], "test": ALL[1], "checked": CHECKED, "seed": config.seeds[0]}
-        found += sweep(of_all_images, {"depth": config.whole, "kernel": CHEAP}, **sizes, **fixed)
+    found = []
     if config.sentences:
         first_here(("cola",))
         check_model(config.model)
         text = {"sentences": config.sentences, "test": config.test_sentences, "epochs": config.epochs}
         found += sweep(of_text_model, {"seed": config.seeds}, model=config.model, **text, **fixed)
+    found += sweep(of_resnet, cheap, train=config.train, test=config.test, **fixed)
+    found += sweep(of_resnet, costly, train=config.dear_train, test=config.dear_test, **fixed)
+    exact = {"depth": config.resnets[:1], "seed": config.seeds}
+    found += sweep(exact_beside_projected, exact, images=config.exact, **fixed)
+    if config.whole:
+        sizes = {"images": ALL[0], "test": ALL[1], "checked": CHECKED, "seed": config.seeds[0]}
+        found += sweep(of_all_images, {"depth": config.whole, "kernel": CHEAP}, **sizes, **fixed)
     # Where both kinds of kernels see as many images, some trials are asked for twice.
     return list({trial.key: trial for trial in found}.values())
 
@@ -194,25 +197,36 @@ def of_all_images(
 def of_text_model(
     *, model: str, sentences: int, test: int, epochs: int, dim: int, ridge: float, seed: int
 ) -> dict[str, Any]:
-    """Tunes a text model on CoLA, and measures the kernels of one pass."""
+    """Tunes a text model on sentences of CoLA, and measures the kernels of one pass on others of the same kind."""
     key = Key(seed).fold("pretrained-surrogate", "cola")
-    parts = [whole("cola", "train").partition(sentences, key=key.fold("train"))[0]]
-    parts.append(whole("cola", "dev").partition(test, key=key.fold("test"))[0])
+    everything = whole("cola", "train")
+    order = torch.from_numpy(key.fold("split").numpy().permutation(len(everything)))
+    parts = (everything.take(rows) for rows in order[: sentences + test].split([sentences, test]))
     known, new = ((tokens(model, list(part.inputs), LENGTH), part.targets) for part in parts)
     network = TextClassifier(pretrained(model), "mean", key.fold("head"))
-    settings = Training(epochs, 1e-4, optimizer="adam", batch=16, loss="cross-entropy")
+    settings = Training(
+        epochs, 5e-5, optimizer="adam", batch=32, loss="cross-entropy", schedule=LinearDecay()
+    )
     train(network, known[0], known[1], settings, key=key.fold("order"))
     found = {
         name: measured(network, kernel_of(name, network, dim, seed), known, new, ridge) for name in CHEAP
     }
-    return {"kernels": found, "data_cards": cards("cola", splits=("train", "dev"))}
+    said = network.head(embeddings(network, new[0])).argmax(1)
+    return {
+        "kernels": found,
+        "matthews": float(matthews_corrcoef(new[1], said)),
+        "data_cards": cards("cola", splits=("train",)),
+    }
 
 
 def normalized(train: int, test: int, key: Key) -> tuple[Labeled, Labeled]:
     """Training and test images of CIFAR-10 as the ResNets take them."""
-    mean, std = (torch.tensor(value)[:, None, None] for value in (CIFAR_RESNET_MEAN, CIFAR_RESNET_STD))
     known, new = (
-        (part.inputs.sub(mean).div(std), part.targets) for part in drawn("cifar10", train, test, key=key)
+        (part.inputs, part.targets)
+        for part in (
+            one.standardized(CIFAR_RESNET_MEAN, CIFAR_RESNET_STD)
+            for one in drawn("cifar10", train, test, key=key)
+        )
     )
     return known, new
 

@@ -71,7 +71,7 @@ class Config:
 
 SCALES = {
     "quick": Config(),
-    "evening": Config(tuple(CASES), train=2_000, test=1_000, passes=0.5, dim=4096),
+    "evening": Config(tuple(CASES), train=800, test=400, passes=0.5),
     "full": Config(tuple(CASES), train=10_000, test=2_000, passes=1.0, dim=10_240, seeds=tuple(range(100))),
 }
 

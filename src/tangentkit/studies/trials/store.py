@@ -106,6 +106,10 @@ class TrialStore:
         names = [key + suffix for key in keys for suffix in (".json", ".npz", FAILED)]
         return [path for name in names if (path := self.folder / name).is_file()]
 
+    def every_file(self) -> list[Path]:
+        """The files of all trials that are here, whoever asked for them."""
+        return sorted(path for path in self.folder.glob("*") if path.suffix in (".json", ".npz"))
+
     def _put(self, name: str, content: bytes) -> None:
         write_whole(self.folder / name, [content], durable=True, within=self.folder)
 
