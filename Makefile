@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+# Modules are compiled when they are first imported: pip would compile all of torch's, of which few are used.
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
 # Many small tests: two processes of one thread each beat one process of two threads. Byte code is kept, whatever the
 # environment says: to compile all tests, with their rewritten asserts, takes longer than to collect them.
 PYTEST := OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
@@ -45,15 +46,17 @@ clean:
 	rm -rf $(VENV) .venv-neural-tangents .cache docs/_build build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
 # One stamp for each set of packages; a changed pyproject.toml or constraints.txt installs again.
-$(VENV)/.base: pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+$(VENV)/.base: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e .
 	@touch $@
 
-$(VENV)/.test: $(VENV)/.base
+$(VENV)/.test: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) -e ".[test]"
-	@touch $@
+	@touch $(VENV)/.base $@
 
 $(VENV)/.bench: $(VENV)/.base
 	$(PIP) --no-deps nngeometry==0.4  # it asks for torchvision, which it does not import
