@@ -11,7 +11,7 @@ import warm_processes
 from studies import slow_study
 from studies.toy_study import Config, trials
 from tangentkit.compute.engines import Dask, Processes
-from tangentkit.core.errors import InputError
+from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.studies import runner
 from tangentkit.studies.registry import STUDIES
 from tangentkit.studies.run_all import run_all
@@ -95,6 +95,17 @@ def test_other_fields_do_the_trials_that_are_new(toy, tmp_path, done):
     done.clear()
     resume(tmp_path, {"flips": "11"})
     assert done == [1, 2, 3, 4]
+
+
+def test_another_scale_goes_on_with_its_own_fields_from_the_trials_that_are_there(toy, tmp_path, done):
+    execute(toy, Config(seeds=(0, 7), flips=11), tmp_path, scale="quick")
+    done.clear()
+    run = resume(tmp_path, {"seeds": "0-3", "flips": "11"}, scale="full")
+    assert done == [1, 2, 3]
+    assert run.scale == load_run(tmp_path).scale == "full"
+    with pytest.raises(UnknownNameError, match="scale"):
+        resume(tmp_path, scale="huge")
+    assert status(tmp_path) == "finished"
 
 
 @pytest.fixture

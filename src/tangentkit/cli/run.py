@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def run(
     name: str | None = None,
     *,
-    scale: str = "quick",
+    scale: str | None = None,
     out: Path | None = None,
     resume: Path | None = None,
     engine: str = "processes",
@@ -30,21 +30,22 @@ def run(
 
     Args:
         name: a study, see `tangentkit list`; or all: every study, one after the other, and one page about them.
-        scale: quick (minutes), evening (what a small machine does in an hour or so) or full (the published size).
+        scale: quick (minutes; the default), evening (what a small machine does in an hour or so) or full (the
+            published size).
         out: a new or empty folder; default: runs/STUDY-SCALE-TIME.
         resume: the folder of an earlier run to go on with; study, scale and fields are those of the folder, but for
-            fields that are given anew. Trials that both ask for are not done again.
+            what is given anew: another scale has all its own fields. Trials that both ask for are not done again.
         engine: who does the trials: serial, processes, processes://N, dask:// (processes here), dask://HOST:PORT, or
             dask:///PATH of a scheduler file.
         as_json: print one JSON object with the folder, the report, the claims and the numbers.
         fields: any field of the study's config, see `tangentkit show STUDY`.
     """
     if name == "all":
-        _run_all(scale, out, resume, engine, fields, as_json=as_json)
+        _run_all(scale or "quick", out, resume, engine, fields, as_json=as_json)
     elif resume is not None:
-        _go_on(name, resume, engine, fields, as_json=as_json)
+        _go_on(name, scale, resume, engine, fields, as_json=as_json)
     else:
-        _run_one(name, scale, out, engine, fields, as_json=as_json)
+        _run_one(name, scale or "quick", out, engine, fields, as_json=as_json)
 
 
 def _run_one(
@@ -73,7 +74,9 @@ def _run_one(
     print_run(done, folder, as_json=as_json)
 
 
-def _go_on(name: str | None, folder: Path, engine: str, fields: dict[str, str], *, as_json: bool) -> None:
+def _go_on(
+    name: str | None, scale: str | None, folder: Path, engine: str, fields: dict[str, str], *, as_json: bool
+) -> None:
     from tangentkit.core.errors import InputError
     from tangentkit.studies.run_folder import read_config
     from tangentkit.studies.runner import resume
@@ -83,7 +86,7 @@ def _go_on(name: str | None, folder: Path, engine: str, fields: dict[str, str], 
         raise InputError(f"{folder} holds a run of another study", expected=name, got=found)
     say(f"going on in {folder}")
     with progress_bars() as progress:
-        done = resume(folder, fields, engine=parse_engine(engine), progress=progress)
+        done = resume(folder, fields, scale=scale, engine=parse_engine(engine), progress=progress)
     print_run(done, folder, as_json=as_json)
 
 

@@ -15,7 +15,7 @@ from tangentkit.core.files.safe import as_path, remove_partial_files, write_json
 from tangentkit.core.progress import Progress, silent
 from tangentkit.studies.environment import here, peak_bytes
 from tangentkit.studies.run_folder import CONFIG, ENVIRONMENT, TRIALS, keep_status, read_config, read_status
-from tangentkit.studies.settings import command_line, override
+from tangentkit.studies.settings import command_line, configure, override
 from tangentkit.studies.trials.plain import from_plain, to_plain
 from tangentkit.studies.trials.store import TrialStore
 from tangentkit.studies.trials.study import Study
@@ -87,6 +87,7 @@ def resume(
     folder: Path,
     texts: Mapping[str, str] | None = None,
     *,
+    scale: str | None = None,
     engine: Engine | None = None,
     progress: Progress = silent,
 ) -> Run:
@@ -95,19 +96,23 @@ def resume(
     Args:
         folder: of a run that ended, in whatever way.
         texts: fields to change, as in `override`; trials that both have are not done again.
+        scale: another scale, with the fields that it has; by default that of the folder.
         engine: who does the trials.
         progress: how many are done.
 
     Raises:
         InputError: the folder is not that of a run.
         DataError: its config is damaged, or of another version of the study.
+        UnknownNameError: there is no such scale or field.
     """
     folder = as_path(folder)
     read_status(folder)
     remove_partial_files(folder)
-    study, scale, config, _ = read_config(folder)
-    config = override(config, texts or {})
-    return execute(study, config, folder, scale=scale, engine=engine, progress=progress)
+    study, before, config, _ = read_config(folder)
+    config = (
+        override(config, texts or {}) if scale in (None, before) else configure(study, scale, texts or {})
+    )
+    return execute(study, config, folder, scale=scale or before, engine=engine, progress=progress)
 
 
 def _do_trials(store: TrialStore, wanted: Mapping[str, Trial], engine: Engine, progress: Progress) -> None:
