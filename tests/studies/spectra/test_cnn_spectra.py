@@ -21,7 +21,9 @@ def planted(*, ways: tuple[str, str, str]) -> list[dict]:
     rows = []
     for seed in CONFIG.seeds:
         for rank, way in enumerate(ways):
-            values = np.geomspace(100, 0.1, 30) * (1 + seed)
+            values = np.concatenate([[100.0], np.geomspace(1, 0.1, 30)]) * (1 + seed)
+            heavier = values.copy()
+            heavier[1 : 4 + 5 * rank + seed % 2] = 3 * values[1]
             rows.append(
                 {
                     "way": way,
@@ -35,7 +37,7 @@ def planted(*, ways: tuple[str, str, str]) -> list[dict]:
                     "ks": 0.1,
                     "hill": [1.6, 1.6 + 0.1 - 0.1 * rank - 0.001 * seed],
                     "kta": [0.1, 0.2],
-                    "spectra": np.stack([values, 2 * values]),
+                    "spectra": np.stack([values, 2 * heavier]),
                 }
             )
     return rows
@@ -58,7 +60,7 @@ def test_missing_and_diverged_trials_leave_the_others():
     lost = [row for row in rows if row["way"] != "SGD" or row["seed"] > 1]
     lost.append({"way": "SGD", "seed": 0, "data": "cifar10", "diverged": True})
     claims = study.result(CONFIG, Records(lost, {"seed 1": "Error: lost"})).claims
-    assert [len(claim.values) for claim in claims] == [2, 2, 2, 2, 4]
+    assert [len(claim.values) for claim in claims] == [2, 2, 2, 2, 2, 2, 4]
     only = [row for row in rows if row["way"] == "GD"]
     assert study.result(CONFIG, Records(only)).claims[0].verdict == "not decided"
 
@@ -119,14 +121,41 @@ def test_figures_are_drawn():
         assert image(figure, format="png")
 
 
+def test_a_kernel_that_only_grows_has_no_heavier_tail():
+    rows = planted(ways=("GD", "SGD", "Adam"))
+    for row in rows:
+        before = row["spectra"][0]
+        row["spectra"] = np.stack([before, {"GD": 1, "SGD": 2, "Adam": 100}[row["way"]] * before])
+    claims = study.result(CONFIG, Records(rows)).claims
+    found = {claim.statement: claim.verdict for claim in claims if "Adam than after SGD" in claim.statement}
+    assert found["The tail of the NTK is heavier after Adam than after SGD"] != "holds"
+    assert found["More eigenvalues pass the initial edge after Adam than after SGD"] == "holds"
+
+
+def test_claims_leave_out_networks_that_have_not_learned():
+    rows = planted(ways=("GD", "SGD", "Adam"))
+    for row in rows:
+        if row["way"] == "GD" and row["seed"]:
+            row["train_loss"] = 0.69
+    claims = study.result(CONFIG, Records(rows)).claims
+    assert [len(claim.values) for claim in claims] == [1, 4, 1, 4, 1, 4, 4]
+    assert claims[0].verdict == "not decided"
+    assert "networks that learn" in claims[0].remedy
+    assert claims[1].verdict == "holds"
+
+
 def test_networks_that_died_or_hardly_learned_are_named():
     rows = planted(ways=("GD", "SGD", "Adam"))
-    assert study.result(CONFIG, Records(rows)).notes[0].count("none") == 2
+
+    def notes() -> tuple[str, ...]:
+        return study.result(CONFIG, Records(rows)).notes
+
+    assert notes()[0] == "Of 12 trainings none diverged."
+    assert notes()[1].count("none") == 2
     rows[0] = {**rows[0], "train_loss": 0.69}
-    assert (
-        "hardly learned (training loss above 0.6): GD with seed 0."
-        in study.result(CONFIG, Records(rows)).notes[0]
-    )
+    assert "hardly learned (training loss above 0.6): GD with seed 0." in notes()[1]
     before, after = rows[4]["spectra"]
     rows[4] = {**rows[4], "spectra": np.stack([before, np.where(after < after[0], 1e-9, after)])}
-    assert "died in training: SGD with seed 1." in study.result(CONFIG, Records(rows)).notes[0]
+    assert "died in training: SGD with seed 1." in notes()[1]
+    rows[8] = {"way": "Adam", "seed": 0, "data": "cifar10", "diverged": True}
+    assert "1 diverged: Adam with seed 0." in notes()[0]
