@@ -80,6 +80,19 @@ def test_the_reverse_does_not_hold():
     assert "holds" not in verdicts[5:7]
 
 
+@pytest.mark.parametrize(("slope", "verdict"), [(-1.05, "holds"), (-0.8, "does not hold")])
+def test_a_drift_of_order_one_over_n_is_told_from_a_slower_one(slope, verdict):
+    rows = planted(slope=slope, decay=2.0, smallest=1.5, tail=6, exponent=2.0, error=1.0)
+    claims = study.result(CONFIG, Records(rows)).claims[:3]
+    assert {claim.verdict for claim in claims} == {verdict}
+    assert claims[0].interval.mean == pytest.approx(slope + 0.015 + 1)
+
+
+def test_sizes_below_the_limit_of_large_n_do_not_count():
+    rows = [row for row in AS_PUBLISHED if row.get("samples", 100) == 100]
+    assert "--samples" in study.result(CONFIG, Records(rows)).claims[0].remedy
+
+
 def test_adagrad_is_judged_at_the_largest_rate_that_converges_in_every_seed():
     rows = [
         {**row, "loss": 1.0} if row.get("rate") == 1.0 and row["seed"] == 2 else row for row in AS_PUBLISHED
