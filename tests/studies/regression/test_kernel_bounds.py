@@ -78,7 +78,7 @@ def test_bounds_that_are_broken_do_not_hold():
     verdicts = [claim.verdict for claim in study.result(CONFIG, Records(rows)).claims]
     # CK then errs less than NTK, so that its own bounds, Theorems 4.2 and 5.2, hold.
     second = ["does not hold", "does not hold", "does not hold", "holds"]
-    assert verdicts == [*["does not hold"] * 7, "holds", "holds", *second]
+    assert verdicts == [*["does not hold"] * 7, "holds", "holds", *["does not hold"] * 2, *second]
     rows = planted(ntk=0.9, inside=0.1, monotone=1.0, apart=0.0, class_ntk=1.5, slope=0.0, class_test=0.01)
     verdicts = [claim.verdict for claim in study.result(CONFIG, Records(rows)).claims]
     assert verdicts[7:9] == ["does not hold"] * 2
@@ -96,10 +96,27 @@ def test_the_sides_of_the_inequalities_are_those_of_the_formulas():
     assert kernel_inequalities.lemma_5_2(row) == pytest.approx(np.log10(1.1 / 2 / (6 * np.exp(2))))
 
 
+def test_a_bound_that_says_nothing_is_printed_and_not_counted():
+    """With β of 1 and more, 1 - β bounds nothing, however large a constant is put in its place."""
+    rows = [
+        {**row, "routes": {route: {**one, "apart_0": 1.2} for route, one in row["routes"].items()}}
+        if row.get("function") == "f2"
+        else row
+        for row in AS_PUBLISHED
+    ]
+    found = study.result(CONFIG, Records(rows))
+    claim = next(claim for claim in found.claims if claim.statement.startswith("Theorem 4.2"))
+    assert len(claim.values) == 3
+    assert claim.verdict == "holds"
+    assert "none in 3 of 3" in found.tables["regression-kernel"].rows[1]
+    assert "Theorem 4.2 with tanh 0 of 3" in " ".join(found.notes)
+    assert "of 6 β is 1" in " ".join(found.notes)
+
+
 def test_missing_trials_leave_the_others():
     rows = [row for row in AS_PUBLISHED if not (row["seed"] == 1 and row.get("function") == "f2")]
     claims = study.result(CONFIG, Records(rows, {"seed 1": "Error: lost"})).claims
-    assert [len(claim.values) for claim in claims] == [2] * 9 + [3] * 4
+    assert [len(claim.values) for claim in claims] == [2] * 11 + [3] * 4
     for name in ("routes", "ridged"):
         study.result(CONFIG, Records([row for row in AS_PUBLISHED if name not in row]))
 

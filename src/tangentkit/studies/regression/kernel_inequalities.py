@@ -3,6 +3,7 @@
 Each is log10 of the left side over the right one: above 0 the inequality fails, far below 0 it is loose.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -37,7 +38,7 @@ def theorem_4_1(row: Row) -> float:
 
 
 def theorem_4_2(row: Row) -> float:
-    """log10 of ‖f - f_CK‖_1 over √(2τ)/(1 - β) ‖f - f_NTK‖_1."""
+    """log10 of ‖f - f_CK‖_1 over √(2τ)/(1 - β) ‖f - f_NTK‖_1; nan where the bound says nothing."""
     return float(np.log10(row["CK_1"] / row["NTK_1"] / second_constant(row)))
 
 
@@ -47,8 +48,8 @@ def beta(row: Row) -> float:
 
 
 def second_constant(row: Row) -> float:
-    """C₂ = √(2τ)/(1 - β)."""
-    return (2 * row["tau"]) ** 0.5 / max(1 - beta(row), NEARLY_ONE)
+    """C₂ = √(2τ)/(1 - β), nan where β is 1 up to rounding or more: the triangle inequality then bounds nothing."""
+    return (2 * row["tau"]) ** 0.5 / (1 - beta(row)) if 1 - beta(row) > NEARLY_ONE else math.nan
 
 
 def log_constant(row: Row, name: str) -> float:
