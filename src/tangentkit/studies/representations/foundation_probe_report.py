@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,10 @@ PUBLISHED_TWEETS = 18_000
 """Of P to fine-tune on, about the published number: with as few the claim about P is not decided."""
 SEPARATED = 0.9
 """The AUC from which two samples count as clearly separated."""
+SEPARATING = ("gpt2", "falcon-7b")
+"""Models of which the publication says so, as Hugging Face names them."""
+SIGNIFICANT = 0.05
+"""The p-value below which accuracies count as different."""
 NO_HELP = 0.02
 NO_CHANGE = 0.05
 
@@ -71,7 +76,7 @@ def report(records: Records, settings: Mapping[str, Any]) -> Result:
     compared = comparison(ways)
     return Result(
         answer=_answer(ways, of),
-        claims=(*_probe_claims(ways, settings), *_shift_claims(of)),
+        claims=(*_probe_claims(ways, compared, settings), *_shift_claims(of, settings["model"])),
         tables={
             "accuracies": accuracy_table(ways, compared),
             "tests": ks_table(compared),
@@ -119,8 +124,11 @@ def paired(ways: Mapping[str, Records], first: str, second: str, part: str = "te
     return [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
 
 
-def _probe_claims(ways: Mapping[str, Records], settings: Mapping[str, Any]) -> tuple[Claim, ...]:
+def _probe_claims(
+    ways: Mapping[str, Records], compared: TrainingComparison, settings: Mapping[str, Any]
+) -> tuple[Claim, ...]:
     few = settings["tweets"] < PUBLISHED_TWEETS
+    more_tweets = f"{PUBLISHED_TWEETS:,} tweets of P: --tweets {PUBLISHED_TWEETS}" if few else ""
     claims = (
         Claim(
             "A linear probe of the pre-trained model is better than one of random features",
@@ -149,7 +157,15 @@ def _probe_claims(ways: Mapping[str, Records], settings: Mapping[str, Any]) -> t
             dependent(paired(ways, "LP", "FT on P")),
             low=0.0,
             published="86.3 against 84.1 % with 20,000 tweets of P",
-            needs=f"{PUBLISHED_TWEETS:,} tweets of P: --tweets {PUBLISHED_TWEETS}" if few else "",
+            needs=more_tweets,
+        ),
+        Claim(
+            "Test accuracies of the probe and of fine-tuning on P differ by the Kolmogorov-Smirnov test",
+            "p of one two-sided test between all shuffles of LP and of FT on P, taken for independent as published",
+            _p_values(compared),
+            high=SIGNIFICANT,
+            published="p = 0.007",
+            needs=more_tweets,
         ),
     )
     more = (
@@ -162,7 +178,17 @@ def _probe_claims(ways: Mapping[str, Records], settings: Mapping[str, Any]) -> t
     )
 
 
-def _shift_claims(of: Mapping[str, Records]) -> tuple[Claim, ...]:
+def _p_values(compared: TrainingComparison) -> tuple[float, ...]:
+    """The p-value of the published test, once for each shuffle of the fewer: one number, of which there is no "
+    "spread.
+    """
+    if not {"LP", "FT on P"} <= set(compared.test):
+        return ()
+    fewer = min(len(compared.test[way]) for way in ("LP", "FT on P"))
+    return (compared.ks("LP", "FT on P").p_value,) * fewer
+
+
+def _shift_claims(of: Mapping[str, Records], model: str) -> tuple[Claim, ...]:
     ours, random = of["pre-trained"], of["random"]
     both = Records([*ours, *random])
     return (
@@ -171,10 +197,18 @@ def _shift_claims(of: Mapping[str, Records]) -> tuple[Claim, ...]:
             "AUC on two components",
             tuple(ours.column("auc_two")),
             low=SEPARATED,
-            published="clearly separated contours (GPT-2)",
+            published="clearly separated contours (GPT-2 and Falcon-7B; BERT-base does not separate them)",
+            needs="" if PurePath(model).name in SEPARATING else "GPT-2 or Falcon-7B: --model gpt2",
         ),
         Claim(
-            "They separate P and M better than those of random weights",
+            "Those of random weights do not",
+            "AUC on two components of random weights",
+            tuple(random.column("auc_two")),
+            high=SEPARATED,
+            published="random weights do not separate them; an AUC below that of clearly separated is our rule",
+        ),
+        Claim(
+            "The pre-trained model separates P and M better than random weights do",
             "AUC on two components, pre-trained minus random",
             tuple(both.paired("auc_two", "of", "pre-trained", "random")),
             low=0.0,

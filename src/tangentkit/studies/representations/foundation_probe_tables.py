@@ -21,25 +21,29 @@ PUBLISHED = {
 
 def accuracy_table(ways: Mapping[str, Records], compared: TrainingComparison) -> Table:
     """Accuracies of every way, the published ones first."""
+
+    def percent(found: Measured) -> Measured:
+        return Measured(100 * found.value, None if found.error is None else 100 * found.error)
+
     rows: list[tuple] = []
     for way, (name, train, test) in PUBLISHED.items():
-        rows.append(("published", name, 50, Measured(*train), Measured(*test), None))
+        rows.append(("published", name, 50, percent(Measured(*train)), percent(Measured(*test)), None))
         ours = ways[way]
         if way == "QLoRA":
             rows.append(("ours", f"{name}: not run, see notes", 0, None, None, None))
         elif ours:
-            measured = [Measured.over(ours.column(part)) for part in ("train", "test")]
-            rows.append(("ours", name, len(ours), *measured, compared.corrected_error(way)))
+            measured = [percent(Measured.over(ours.column(part))) for part in ("train", "test")]
+            rows.append(("ours", name, len(ours), *measured, 100 * compared.corrected_error(way)))
         if ours and "test_ten_epochs" in ours[0]:
-            epochs = [Measured.over(ours.column(f"{part}_ten_epochs")) for part in ("train", "test")]
+            epochs = [percent(Measured.over(ours.column(f"{part}_ten_epochs"))) for part in ("train", "test")]
             rows.append(("ours", f"{name}, by ten epochs of Adam", len(ours), *epochs, None))
     columns = (
         "whose",
         "way",
         "shuffles",
-        Column("train", ".3f"),
-        Column("test", ".3f"),
-        Column("corrected error", ".3f"),
+        Column("train %", ".2f"),
+        Column("test %", ".2f"),
+        Column("corrected error", ".2f"),
     )
     return Table(
         "Accuracies (mean and standard error over shuffles; Tables 5 and 6)",
