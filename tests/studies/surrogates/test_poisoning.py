@@ -52,6 +52,13 @@ def test_a_network_that_has_not_learned_the_backdoor_decides_nothing():
     assert "80 % of the images" in found.claims[0].remedy
 
 
+def test_a_kernel_may_be_worse_and_still_find_the_poison():
+    behind = {**TABLE_3, "CK": (99.0, 97.0, *TABLE_3["CK"][2:])}
+    claims = {claim.statement: claim.verdict for claim in result(TINY, made_up(behind)).claims}
+    assert claims["The conjugate kernel is worse than trNTK"] == "holds"
+    assert claims["The conjugate kernel does not find the poison"] == "does not hold"
+
+
 def test_published_rows_stand_above_ours():
     table = result(TINY, made_up(TABLE_3)).tables["forensics"]
     assert [row[0] for row in table.rows][-2:] == ["published: CK", "this run: CK"]

@@ -19,7 +19,7 @@ from tangentkit.data.dataset import Data
 from tangentkit.linalg import as_operator
 from tangentkit.linearized import StepDecay, Training, train
 from tangentkit.models import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, load_cifar_resnet, poisoning_cnn
-from tangentkit.report import Bars, Claim, Column, Figure, Measured, StandIn, Table
+from tangentkit.report import Claim, Column, Dots, Figure, Measured, StandIn, Table
 from tangentkit.studies.surrogates.kernel_matrices import Matrices, kernel_matrices
 from tangentkit.studies.surrogates.surrogate_report import KERNELS
 from tangentkit.studies.trials.data import cards, drawn, first_here
@@ -43,6 +43,8 @@ NUMBERS = ("precision", "recall", "tau", "difference", "poisoned_tau", "poisoned
 GRADIENTS = ("trNTK", "trNTK0", "proj-trNTK", "proj-pNTK")
 LEARNED = 95.0
 """Attack success in percent from which on a network counts as poisoned; the published one has 99.86."""
+LOST = 50.0
+"""Percent of precision or recall below which a kernel does not find the poison."""
 TARGET = 4
 """The class that the backdoor leads to."""
 
@@ -326,13 +328,17 @@ def _claims(records: Records) -> tuple[Claim, ...]:
         else f"networks that have learned the backdoor: here the trigger leads {success:.0f} % of the images to its "
         "class, published are 99.86 %; --scale evening tunes a pre-trained network"
     )
+
+    def published(kernel: str) -> str:
+        return f"precision {TABLE_3[kernel][0]} %, recall {TABLE_3[kernel][1]} %"
+
     gradient = [
         Claim(
             f"{kernel} finds almost all poisoned images, and almost no others",
             "the smaller of precision and recall, %",
             tuple(map(min, _column(records, kernel, "precision"), _column(records, kernel, "recall"))),
             low=95.0,
-            published=f"precision {TABLE_3[kernel][0]} %, recall {TABLE_3[kernel][1]} %; at least 95 % is our rule",
+            published=f"{published(kernel)}; at least 95 % is our rule",
             needs=needs,
         )
         for kernel in (*GRADIENTS, "Em")
@@ -342,11 +348,19 @@ def _claims(records: Records) -> tuple[Claim, ...]:
     return (
         *gradient,
         Claim(
-            "The conjugate kernel does not: it is worse than trNTK",
+            "The conjugate kernel is worse than trNTK",
             "the smaller of precision and recall, trNTK minus CK, points",
             tuple(one - other for one, other in zip(best, ck, strict=True)),
-            low=5.0,
-            published="CK: precision 1.65 %, recall 50.61 %; 5 points are our rule",
+            low=0.0,
+            published=f"trNTK: {published('trNTK')}; CK: {published('CK')}",
+            needs=needs,
+        ),
+        Claim(
+            "The conjugate kernel does not find the poison",
+            "the smaller of precision and recall of CK, %",
+            ck,
+            high=LOST,
+            published=f"{published('CK')}; that the smaller one is below {LOST:g} % is our rule",
             needs=needs,
         ),
         Claim(
@@ -390,10 +404,10 @@ def _table(records: Records) -> Table:
 
 def _figures(records: Records) -> dict[str, Figure]:
     return {
-        number: Bars(
+        number: Dots(
             title=f"{number.capitalize()} of each kernel",
-            caption=f"{number.capitalize()} of the rule that three of five nearest training images are poisoned, "
-            "mean over seeds with its standard error; dots are single seeds.",
+            caption=f"{number.capitalize()} of the rule that three of five nearest training images are poisoned: "
+            "mean over seeds with its 95 % interval; small dots are single seeds.",
             values={kernel: _column(records, kernel, number) for kernel in KERNELS},
             x_label=f"{number} in %",
             size=(4.8, 2.8),
