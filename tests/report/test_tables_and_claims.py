@@ -129,13 +129,21 @@ def test_as_many_seeds_as_a_claim_asks_for_are_the_fewest_that_decide_it(values,
         return bool(stats.t.ppf(0.975, n - 1) * spread / math.sqrt(n) < abs(mean - bound))
 
     if needed is None:
-        assert not decides(999)
-        assert "not even 1,000 seeds" in claim.remedy
+        assert not decides(99)
+        assert "seeds alone will not" in claim.remedy
     else:
         assert needed > len(values)
         assert decides(needed + 1)
         assert needed == len(values) + 1 or not decides(needed - 2)
         assert f"about {needed} seeds" in claim.remedy
+
+
+def test_where_seeds_would_be_hundreds_a_larger_study_is_named():
+    claim = Claim("c", "x", (0.1, -0.1, 0.02), low=0.0, larger="--train and --test")
+    assert claim.seeds_needed is None
+    assert claim.remedy.startswith("seeds alone will not at this size (about ")
+    assert claim.remedy.endswith("but --train and --test may")
+    assert "not even 1,000" in Claim("c", "x", (0.1, -0.1), low=0.0).remedy
 
 
 def test_one_seed_asks_for_a_few():

@@ -14,8 +14,11 @@ Verdict = Literal["holds", "does not hold", "not decided"]
 CONFIDENCE = 0.95
 FEW_SEEDS = 5
 """Enough to see a spread."""
-MOST_SEEDS = 1000
-"""More than that is no advice."""
+MOST_SEEDS = 100
+"""More than that is no advice: a larger study is the cheaper way."""
+COUNTED = 1000
+"""So far the seeds that would decide a claim are counted."""
+LARGER = "a larger --scale"
 
 
 @dataclass(frozen=True)
@@ -68,6 +71,8 @@ class Claim:
     """What the source reports, in words."""
     needs: str = ""
     """What would decide it, where this run cannot whatever its numbers are, such as a size; else nothing."""
+    larger: str = LARGER
+    """What to enlarge where seeds alone would not decide it: the fields of the study that make its spread smaller."""
 
     @property
     def interval(self) -> Interval:
@@ -112,12 +117,18 @@ class Claim:
         """How many seeds would decide it if mean and spread stayed as they are.
 
         The least n, more than were run, with t(n) s / √n < |mean - bound|. One seed has no spread; five show it. None
-        for a claim that is decided, and where no n up to 1,000 would do.
+        for a claim that is decided, and where no n up to 100 would do.
 
         Example:
             >>> Claim("tau is at least 0.7", "tau", (0.6, 0.9, 0.8), low=0.7).seeds_needed
             23
         """
+        seeds = self._seeds_counted
+        return seeds if seeds is not None and seeds <= MOST_SEEDS else None
+
+    @property
+    def _seeds_counted(self) -> int | None:
+        """The same, up to 1,000."""
         n = len(self.values)
         if self.needs or self.verdict != "not decided" or math.isnan(mean := self.interval.mean):
             return None
@@ -125,7 +136,7 @@ class Claim:
             return FEW_SEEDS
         spread = (Measured.over(self.values).error or 0.0) * math.sqrt(n)
         distance = min(abs(mean - self.low), abs(mean - self.high))
-        more = range(n + 1, MOST_SEEDS + 1)
+        more = range(n + 1, COUNTED + 1)
         return next((k for k in more if _student(k) * spread < distance * math.sqrt(k)), None)
 
     @property
@@ -142,9 +153,11 @@ class Claim:
             return self.needs
         if len(self.values) < 2:
             return f"one seed decides nothing: {FEW_SEEDS} seeds show the spread, and how many more it takes"
-        if self.seeds_needed is None:
-            return f"the mean is so near the bound that not even {MOST_SEEDS:,} seeds would decide it"
-        return f"about {self.seeds_needed} seeds would decide it if mean and spread stay as they are"
+        seeds = self._seeds_counted
+        if seeds is not None and seeds <= MOST_SEEDS:
+            return f"about {seeds} seeds would decide it if mean and spread stay as they are"
+        words = f"not even {COUNTED:,}" if seeds is None else f"about {seeds}"
+        return f"seeds alone will not at this size ({words} if mean and spread stay as they are), but {self.larger} may"
 
     @property
     def _region(self) -> str:

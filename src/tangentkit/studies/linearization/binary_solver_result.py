@@ -1,6 +1,7 @@
 """What the study of solvers says: its claims, tables and figures, read off the records."""
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tangentkit.report import Claim, Column, Figure, Lines, Measured, Series, StandIn, Table
@@ -43,7 +44,7 @@ def result(config: "Config", records: Records) -> Result:
     claims += [_peak(curve.where(shift=shift), name) for shift, name in names.items()]
     return Result(
         answer=_answer(config, models, names),
-        claims=tuple(claims),
+        claims=tuple(replace(claim, larger="--train and --test") for claim in claims),
         tables={"accuracy": _table(config, models, names), "interpolation": _curve_table(curve, names)},
         figures=_figures(config, models, curve, names),
         stand_ins=_stand_ins(config, data),

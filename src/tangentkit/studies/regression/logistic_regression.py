@@ -7,7 +7,7 @@ Both are kernels of the difference of the outputs, the log-odds of the class "po
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -174,7 +174,7 @@ def result(config: Config, records: Records) -> Result:
             f"{10**ratio:.2g} times less test cross-entropy than the network and {100 * better:.1f} percentage "
             "points more accuracy."
         ),
-        claims=_claims(config, tanh, narrow, relu),
+        claims=tuple(replace(claim, larger="--width") for claim in _claims(config, tanh, narrow, relu)),
         tables={
             "losses": _table(config, groups, "loss", "Test cross-entropy of trained networks (sum)", ".1f"),
             "accuracies": _table(config, groups, "accuracy", "Test accuracy of trained networks", ".3f"),

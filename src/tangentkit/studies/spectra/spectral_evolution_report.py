@@ -1,5 +1,6 @@
 """What the trials of the study of spectral evolution say, beside the published numbers."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,7 +52,10 @@ def report(records: Records, first: Size, last: Size) -> Result:
     return Result(
         answer=answer,
         terms=TERMS,
-        claims=(*_spectral_claims(spectra), *_ranking_claims(ranking), *_further_claims(spectra)),
+        claims=tuple(
+            replace(claim, larger="--samples, --widths and --inputs together")
+            for claim in (*_spectral_claims(spectra), *_ranking_claims(ranking), *_further_claims(spectra))
+        ),
         tables={"table-8": _table_8(records, dict.fromkeys((first, last))), "spectra": _spectra(spectra)},
         figures=_figures(spectra, ranking),
         stand_ins=_stand_ins(first, last),

@@ -1,7 +1,7 @@
 """What the trials of the surrogate study say, beside the published numbers."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -120,7 +120,10 @@ def report(records: Records, *, train: int, test: int, passes: float, dim: int) 
     return Result(
         answer=answer,
         terms=TERMS,
-        claims=(*_claims_of_networks(cases), *_claims_of_kernels(ten)),
+        claims=tuple(
+            replace(claim, larger="--train and --test")
+            for claim in (*_claims_of_networks(cases), *_claims_of_kernels(ten))
+        ),
         tables={
             "networks": _networks(cases),
             "kernels-tau": _kernels(cases, "tau"),
