@@ -157,7 +157,7 @@ class Claim:
         if seeds is not None and seeds <= MOST_SEEDS:
             return f"about {seeds} seeds would decide it if mean and spread stay as they are"
         words = f"not even {COUNTED:,}" if seeds is None else f"about {seeds}"
-        return f"seeds alone will not at this size ({words} if mean and spread stay as they are), but {self.larger} may"
+        return f"seeds alone will not at this size ({words} if mean and spread stay), but {self.larger} may"
 
     @property
     def _region(self) -> str:

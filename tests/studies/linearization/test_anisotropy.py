@@ -163,6 +163,16 @@ def test_claims_hold_where_all_is_as_published():
     assert len(found) == 3 + 1 + 6 + 2
 
 
+def test_a_closed_form_that_is_not_decided_asks_for_samples():
+    rows = described(few=True, same_origin=True, bias=0.0)
+    for row in rows:
+        row["by_samples"] = row["by_samples"] * (1 + 0.6 * (-1) ** row["seed"])
+    claims = [c for c in result(CONFIG, Records(rows)).claims if "closed form" in c.statement]
+    assert {claim.verdict for claim in claims} == {"not decided"}
+    assert all("--sampled" in claim.remedy for claim in claims)
+    assert all(claim.seeds_needed is None for claim in claims)
+
+
 def test_claims_do_not_hold_where_nothing_is():
     found = verdicts(described(few=False, same_origin=False, bias=1.0) + learned(-5.0))
     different = found.pop("The directions of LeNet and of ResNet-18 are different ones")

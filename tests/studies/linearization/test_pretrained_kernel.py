@@ -46,7 +46,8 @@ def records(gain: float, pace: float, rescaled: float) -> list[dict]:
             "initial_losses": np.array([0.5, 0.25]),
             "trained_losses": np.array([0.5, 0.25]) * np.exp(-pace * (1 + seed / 100)),
             "rescaled_losses": np.array([0.5, 0.25]) * np.exp(-rescaled * (1 + seed / 100)),
-            **{f"{name}_train": 100.0 for name in ("initial", "trained", "rescaled")},
+            **{f"{name}_train": 90.0 for name in ("initial", "rescaled")},
+            "trained_train": 90.0 + gain * (1 + seed / 100),
             "initial_test": 70.0,
             "trained_test": 70.0 + gain * (1 + seed / 100),
             "rescaled_test": 70.0,
@@ -64,7 +65,17 @@ def verdicts(rows: list[dict]) -> dict[str, str]:
 def test_claims_hold_where_trained_kernels_are_faster_and_better():
     found = verdicts(records(gain=5.0, pace=1.0, rescaled=0.5))
     assert set(found.values()) == {"holds"}
-    assert len(found) == 10
+    assert len(found) == 14
+
+
+def test_training_accuracy_without_room_above_decides_nothing():
+    rows = [
+        {**row, "initial_train": 100.0, "trained_train": 100.0}
+        for row in records(5.0, pace=1.0, rescaled=0.5)
+    ]
+    claims = [c for c in result(CONFIG, Records(rows)).claims if "on training samples" in c.statement]
+    assert claims
+    assert all("--linear-epochs" in claim.remedy for claim in claims)
 
 
 def test_claims_do_not_hold_where_trained_kernels_are_slower_and_worse():

@@ -180,6 +180,11 @@ def result(config: Config, records: Records) -> Result:
     )
 
 
+FULL = 99.9
+"""Percent of the training samples right: nothing ends higher."""
+FITTED = "an initial kernel that does not fit all training samples: more --train, or fewer --linear-epochs"
+
+
 def _claims(name: str, rows: Records) -> list[Claim]:
     """Faster and higher, on eigenfunctions and on classes; and faster still when the kernel's size is taken out."""
     claims = []
@@ -197,11 +202,19 @@ def _claims(name: str, rows: Records) -> list[Claim]:
                 published="converges faster (authors' code; no numbers)",
             ),
             Claim(
-                f"The kernel of the trained network ends higher ({name}, {kind})",
+                f"The kernel of the trained network ends higher on test samples ({name}, {kind})",
                 "test accuracy at trained weights minus that at initialization, in percentage points",
                 _per_seed(some, lambda row: row["trained_test"] - row["initial_test"]),
                 low=0.0,
                 published="converges higher (authors' code; no numbers)",
+            ),
+            Claim(
+                f"The kernel of the trained network ends higher on training samples ({name}, {kind})",
+                "training accuracy at trained weights minus that at initialization, in percentage points",
+                _per_seed(some, lambda row: row["trained_train"] - row["initial_train"]),
+                low=0.0,
+                published="converges higher (authors' code; no numbers)",
+                needs=FITTED if some and some.mean("initial_train") > FULL else "",
             ),
         ]
     claims.append(
@@ -319,11 +332,12 @@ def _notes() -> tuple[str, ...]:
     return (
         "The constant f(w, x) is left out at trained weights too: with it the model would begin as the network that "
         "has learned the labels.",
-        "On eigenfunctions the trained kernel ends lower, not higher, although it learns faster: it generalizes as "
-        "the network did from which it comes, and on its own eigenfunctions, those of training and test samples "
-        "together, the initial kernel has the advantage. Other tries with one seed, test accuracy at initialization "
-        "and at trained weights: LeNet after 60 epochs, j = 16, 92.6 and 66.8 %; MLP with 3,000 + 1,000 samples, "
-        "j = 32, 95.5 and 76.1 %, and on classes 62.0 and 62.8 %.",
+        "The labels of eigenfunctions are those of the initial kernel, of training and test samples together: on "
+        "them it has the advantage of its own test samples. Other tries with one seed, test accuracy at "
+        "initialization and at trained weights: LeNet after 60 epochs, j = 16, 92.6 and 66.8 %; MLP with 3,000 + "
+        "1,000 samples, j = 32, 95.5 and 76.1 %, and on classes 62.0 and 62.8 %. Where nothing is said of the "
+        "samples, "
+        "'higher' may be meant of the training accuracy alone: it has a claim of its own.",
         "The rules were written after one try with seed 0 and j = 1, 16 and 128, which showed that the training loss "
         "falls faster and that test accuracy is lower on eigenfunctions; classes, and the rescaled rate, were added "
         "then, before the five seeds were run. At the same rate the linear model at trained weights may overshoot: "

@@ -41,12 +41,12 @@ NOTES = (
     "are no more components than images, and an SVM on more than a quarter as many components as images separates "
     "the training images whatever they are (and takes half a minute for one fit). So the grid ends before; --most "
     "and --train widen it.",
-    "No collapse to two or three components was found, so it was looked for with more images: ResNet-20, one draw of "
-    "3,000 training and 2,000 test images (seed 99). After the last block d90 is 6 for all three again, with 22 % of "
-    "the variance; nine components have the network's accuracy (0.91 to 0.92). One block before, d90 is 15 (10-NN), "
-    "18 (NCC) and 30 (SVM), and the best accuracies are 0.75, 0.75 and 0.80. So these narrow networks collapse in "
-    "their last block, and to about six of the nine directions that ten classes have; the published, wider one does "
-    "so from the middle on. With more images the SVM leads at the block before the last, where with 600 it does not.",
+    "A collapse to two or three components was looked for with more images before the run: ResNet-20, one draw of "
+    "3,000 training and 2,000 test images (seed 99). There d90 after the last block was 6 for all three, with 22 % "
+    "of "
+    "the variance; nine components had the network's accuracy (0.91 to 0.92). One block before, d90 was 15 (10-NN), "
+    "18 "
+    "(NCC) and 30 (SVM), and the best accuracies were 0.75, 0.75 and 0.80. Ten classes have nine directions.",
     "Seeds are draws of images for the same trained networks, for there is one checkpoint of each depth. What "
     "another training would give is not seen here.",
 )
