@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as hnp
 from tangentkit.core.errors import DataError, InputError
 from tangentkit.studies.trials.plain import NOT_FINITE, from_plain, restored, to_plain
 from tangentkit.studies.trials.store import TrialStore
-from tangentkit.studies.trials.trial import Outcome, Trial, perform, sweep
+from tangentkit.studies.trials.trial import Outcome, Trial, code_of, perform, revision, same_records, sweep
 
 words = st.text(st.characters(codec="utf-8"), max_size=8).filter(lambda word: word not in NOT_FINITE)
 numbers = st.floats(allow_nan=False, allow_infinity=True) | st.integers(-(2**60), 2**60)
@@ -142,3 +142,24 @@ def test_plain_values_are_their_own_json_values(value):
 def test_values_of_another_kind_are_refused(hint, value):
     with pytest.raises((TypeError, ValueError)):
         from_plain(hint, value, {})
+
+
+@revision(2)
+def revised(*, seed: int, scale: float = 1.0) -> dict:
+    """Half of a seed."""
+    return {"half": scale * seed / 2}
+
+
+def test_a_revision_is_another_trial_and_a_change_that_no_record_shows_is_not():
+    first = Trial(half, {"seed": 3})
+
+    @same_records(code_of(half))
+    def other(*, seed: int) -> dict:
+        return {"half": 0.5 * seed}
+
+    assert code_of(revised) != code_of(half)
+    assert code_of(other) == code_of(half)
+    assert Trial(half, {"seed": 3}).key == first.key
+    assert perform(Trial(revised, {"seed": 3})).values == {"half": 1.5}
+    with pytest.raises(InputError, match="bad revision"):
+        revision(1)

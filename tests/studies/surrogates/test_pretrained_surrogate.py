@@ -8,6 +8,7 @@ from tangentkit.data import is_here
 from tangentkit.studies.surrogates import pretrained_surrogate as study
 from tangentkit.studies.surrogates.pretrained_report import by_network
 from tangentkit.studies.trials.records import Records
+from tangentkit.studies.trials.trial import Trial
 
 CONFIG = study.Config(seeds=(0, 1, 2), dear_train=1_000)
 
@@ -143,3 +144,11 @@ def test_a_surrogate_that_is_asked_through_the_disk_is_the_same_as_in_memory():
     same = study.measured(network, study.kernel_of("CK", network, 512, 0), known, new, 1e-4)
     assert row["tau"] == pytest.approx(same["tau"], abs=1e-6)
     assert len(row["fifths"]) == 5
+
+
+def test_records_of_all_images_keep_their_keys():
+    """That the matrix outlives a kill changed the statements, not what they record: hours of records stay valid."""
+    settings = {"depth": 20, "kernel": "CK", "images": 50_000, "test": 10_000, "checked": 300, "seed": 0}
+    assert (
+        Trial(study.of_all_images, {**settings, "dim": 2048, "ridge": 1e-4}).key == "6c4548a87a21aeaaa7bd259f"
+    )

@@ -8,8 +8,6 @@ convolutional networks at their random weights, which is the linearized network 
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -28,6 +26,7 @@ from tangentkit.models.inits import standard_normal
 from tangentkit.studies.infinite_width.cntk_result import KINDS
 from tangentkit.studies.infinite_width.cntk_result import result as result
 from tangentkit.studies.trials.data import cards, drawn, first_here
+from tangentkit.studies.trials.kept_folder import kept_folder
 from tangentkit.studies.trials.trial import Trial, sweep
 
 
@@ -142,8 +141,8 @@ def accuracy(kernel: Kernel, known: Labeled, new: Labeled, solver: str = "choles
     """Percent of new images that kernel regression on targets 0.9 / -0.1 has right, from stored matrices."""
     (x, y), (z, truth) = known, new
     targets = one_hot(y, int(max(y.max(), truth.max())) + 1).double() - 0.1
-    with TemporaryDirectory() as folder:
-        K = gram(kernel, x, store=Path(folder) / "train", progress=False).dense().double()
-        k = gram(kernel, z, x, store=Path(folder) / "test", progress=False).dense().double()
+    with kept_folder() as folder:
+        K = gram(kernel, x, store=folder / "train", progress=False).dense().double()
+        k = gram(kernel, z, x, store=folder / "test", progress=False).dense().double()
     said = KernelRegression(solver=solver).fit(K, targets).predict(k)
     return 100 * float((said.argmax(1) == truth).double().mean())

@@ -7,8 +7,6 @@ test data. Time, memory and what a kernel keeps of each sample are measured besi
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -28,6 +26,7 @@ from tangentkit.sketch import SketchedTangentKernel
 from tangentkit.studies.surrogates.pretrained_report import report
 from tangentkit.studies.surrogates.surrogate_report import KERNELS
 from tangentkit.studies.trials.data import cards, drawn, first_here, whole
+from tangentkit.studies.trials.kept_folder import kept_folder
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.text_models import (
@@ -38,7 +37,7 @@ from tangentkit.studies.trials.text_models import (
     pretrained,
     tokens,
 )
-from tangentkit.studies.trials.trial import Trial, sweep
+from tangentkit.studies.trials.trial import Trial, same_records, sweep
 from tangentkit.surrogate.faithfulness import Faithfulness
 from tangentkit.surrogate.kernel_comparison import cost_of
 from tangentkit.surrogate.surrogate import Surrogate
@@ -157,17 +156,21 @@ def exact_beside_projected(*, depth: int, images: int, dim: int, ridge: float, s
     }
 
 
+@same_records("236c89bd264b8d46dff445c327a369f86388b83ca091b8a9250845bd252f4e61")
 def of_all_images(
     *, depth: int, kernel: str, images: int, test: int, checked: int, dim: int, ridge: float, seed: int
 ) -> dict[str, Any]:
-    """A surrogate on all training images, asked about all test images by the kernel matrix of all, on disk."""
+    """A surrogate on all training images, asked about all test images by the kernel matrix of all, on disk.
+
+    After a kill the matrix goes on from the tiles that are there; its times are then those of the last attempt.
+    """
     known, new = normalized(images, test, Key(seed).fold("pretrained-surrogate", "all", depth))
     network = load_cifar_resnet(depth)
     sketched, start = kernel_of(kernel, network, dim, seed), time.process_time()
-    with TemporaryDirectory() as folder, cost_of() as cost:
-        G = gram(sketched, torch.cat([known[0], new[0]]), store=Path(folder) / "gram", progress=False)
+    with kept_folder() as folder, cost_of() as cost:
+        G = gram(sketched, torch.cat([known[0], new[0]]), store=folder / "gram", progress=False)
         written = time.process_time() - start
-        disk = sum(file.stat().st_size for file in Path(folder).rglob("*") if file.is_file())
+        disk = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
         exact = exact_of(kernel, network)(known[0][:checked]).double()
         error = float((G[:checked, :checked] - exact).norm() / exact.norm())
         surrogate = Surrogate(network, sketched, machine=KernelGLM(ridge=ridge))

@@ -16,11 +16,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from itertools import product
-from typing import Any
+from typing import Any, TypeVar
 
 from tangentkit.core.errors import InputError
 from tangentkit.studies.trials.plain import to_plain
 
+F = TypeVar("F", bound=Callable)
 KEY_DIGITS = 24
 """Hexadecimal digits of a key: 96 bits."""
 
@@ -57,11 +58,46 @@ class Trial:
         """The trial's identity: the function, what it does, and the settings.
 
         A function whose statements changed is another one; comments and docstrings do not matter. What it calls is
-        not looked at.
+        not looked at: see `revision`.
         """
-        content = [self.name, _code(self.function), to_plain(dict(self.settings), {})]
+        content = [self.name, code_of(self.function), to_plain(dict(self.settings), {})]
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
+
+
+def revision(number: int) -> Callable[[F], F]:
+    """A decorator for a trial's function when something that it calls has changed what it records.
+
+    Decorators are among the statements of a function: with another number its trials have other keys, and records of
+    the older code are not taken over.
+
+    Args:
+        number: 2 for the first change, and so on; functions without the decorator are of revision 1.
+
+    Raises:
+        InputError: a number below 2.
+    """
+    if number < 2:
+        raise InputError(
+            "bad revision", expected="2 or more: a function without it has revision 1", got=number
+        )
+    return lambda function: function
+
+
+def same_records(code: str) -> Callable[[F], F]:
+    """A decorator for a trial's function whose statements changed and whose records did not: keys stay as they were.
+
+    Whoever changes the function again in a way that its records show takes the decorator away.
+
+    Args:
+        code: the digest of the statements before the change, as `code_of` gives it.
+    """
+
+    def mark(function: F) -> F:
+        function.recorded_code = code  # pyright: ignore[reportFunctionMemberAccess]
+        return function
+
+    return mark
 
 
 def label(settings: Mapping[str, Any]) -> str:
@@ -88,8 +124,10 @@ def perform(trial: Trial) -> Outcome:
     """
     from threadpoolctl import threadpool_limits
 
+    from tangentkit.studies.trials.kept_folder import RUNNING
     from tangentkit.studies.trials.threads import torch_threads
 
+    running = RUNNING.set(trial.key)
     start = time.process_time()  # not the wall clock, which others make run
     values: Mapping[str, Any] = {}
     error = ""
@@ -99,6 +137,8 @@ def perform(trial: Trial) -> Outcome:
             to_plain(values, {})  # what cannot be stored is the trial's own error
         except Exception:
             values, error = {}, traceback.format_exc()
+        finally:
+            RUNNING.reset(running)
     return Outcome(trial, values, time.process_time() - start, error)
 
 
@@ -130,8 +170,10 @@ def sweep(
 
 
 @cache
-def _code(function: Callable) -> str:
+def code_of(function: Callable) -> str:
     """A digest of a function's statements, without comments, docstrings and layout."""
+    if known := getattr(function, "recorded_code", ""):
+        return known
     tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
