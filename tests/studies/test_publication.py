@@ -1,6 +1,11 @@
 """Pages and records of finished runs are small, and enough to make the pages again."""
 
+import pytest
+
 from studies.toy_study import Config
+from tangentkit.core.errors import DataError
+from tangentkit.report import Claim
+from tangentkit.studies.earlier_run import EarlierRun, read_earlier
 from tangentkit.studies.publication import finished_runs, keep_records, keep_unfinished, publish
 from tangentkit.studies.run_folder import claim_folder, damaged_files
 from tangentkit.studies.runner import execute, resume
@@ -54,3 +59,49 @@ def test_records_of_a_larger_run_take_the_place_of_those_of_a_smaller_one(toy, t
     trials = {path.name for path in (tmp_path / "large" / "toy" / "trials").iterdir()}
     assert {path.name for path in (records / "toy" / "trials").iterdir()} == trials
     assert damaged_files(records / "toy") == []
+
+
+def test_pages_name_the_verdicts_that_changed_from_the_records_that_were_replaced(toy, tmp_path):
+    records, pages = tmp_path / "records", tmp_path / "pages"
+    for scale, config in (
+        ("quick", Config(seeds=(0,))),
+        ("evening", Config(flips=100)),
+        ("evening", Config(flips=200)),
+    ):
+        root = tmp_path / f"{scale}-{config.flips}"
+        execute(toy, config, claim_folder(root / "toy"), scale=scale)
+        keep_records(root, finished_runs(root), records)
+    assert read_earlier(records / "toy") == EarlierRun("quick", {"Heads come up": "not decided"})
+    assert damaged_files(records / "toy") == []
+    publish(finished_runs(records), pages)
+    words = "changed from the scale quick: &#34;Heads come up&#34; was not decided, and holds now."
+    assert words in (pages / "toy.html").read_text()
+
+
+def test_a_run_that_goes_on_at_another_scale_keeps_what_it_said_before(toy, tmp_path):
+    folder = claim_folder(tmp_path / "runs" / "toy")
+    execute(toy, Config(seeds=(0,)), folder, scale="quick")
+    assert resume(folder, {"seeds": "0"}).earlier is None
+    run = resume(folder, scale="evening")
+    assert run.earlier == EarlierRun("quick", {"Heads come up": "not decided"})
+    assert "was not decided" in (folder / "report.html").read_text()
+    keep_records(tmp_path / "runs", finished_runs(tmp_path / "runs"), tmp_path / "records")
+    assert read_earlier(tmp_path / "records" / "toy") == run.earlier
+
+
+def test_claims_that_differ_in_sizes_are_the_same_unless_there_are_several():
+    before = EarlierRun("quick", {"A at 100": "holds", "B at 1": "holds", "B at 2": "holds"})
+
+    def claim(statement: str) -> Claim:
+        return Claim(statement, "x", (1.0, 1.1), high=0.5)
+
+    assert "A at 200" in before.changes([claim("A at 200")])
+    assert before.changes([claim("B at 3")]) == (
+        "No verdict changed from the scale quick. 1 claim has none of that scale."
+    )
+
+
+def test_damaged_verdicts_are_said_to_be(tmp_path):
+    (tmp_path / "earlier-verdicts.json").write_text('{"scale": "quick"}')
+    with pytest.raises(DataError, match="damaged"):
+        read_earlier(tmp_path)

@@ -46,6 +46,8 @@ class Page:
     terms: Mapping[str, str] = field(default_factory=dict)
     """Abbreviation -> what it means."""
     claims: tuple[Claim, ...] = ()
+    changed: str = ""
+    """Which verdicts are other ones than in an earlier run."""
     tables: Mapping[str, Table] = field(default_factory=dict)
     figures: Mapping[str, Figure] = field(default_factory=dict)
     stand_ins: tuple[StandIn, ...] = ()

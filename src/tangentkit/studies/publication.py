@@ -2,7 +2,8 @@
 
 PAGES/index.html    a row for each claim        PAGES/STUDY.html   the report        PAGES/STUDY.csv   its numbers
 RECORDS/STUDY/      config.json, environment.json, status.json and the trials: the folder of a run without whatever
-                    can be made again; `tangentkit run --resume` goes on from there
+                    can be made again, and the verdicts of the run of another scale whose place it took;
+                    `tangentkit run --resume` goes on from there
 """
 
 from collections.abc import Iterable, Mapping
@@ -11,6 +12,7 @@ from pathlib import Path
 from tangentkit.core.errors import DataError, InputError
 from tangentkit.core.files.safe import digest, make_folder, read_whole, remove_file, write_whole
 from tangentkit.core.files.seals import seal
+from tangentkit.studies.earlier_run import EARLIER, EarlierRun, write_earlier
 from tangentkit.studies.index_page import INDEX, index_page
 from tangentkit.studies.run_folder import CONFIG, ENVIRONMENT, STATUS, TRIALS, load_run, read_config
 from tangentkit.studies.trials.store import ARRAYS_BYTES, TrialStore
@@ -50,6 +52,7 @@ def keep_records(root: Path, names: Mapping[str, Run], records: Path) -> None:
     """Copies what finished runs are made of, and no more; it takes the place of earlier records of the studies."""
     for name in names:
         source, target = root / name, records / name
+        earlier = names[name].earlier or _replaced(names[name].scale, target)
         trials = _keep_trials(source, target)
         for path in TrialStore(target / TRIALS).every_file():
             if f"{TRIALS}/{path.name}" not in trials:
@@ -57,10 +60,22 @@ def keep_records(root: Path, names: Mapping[str, Run], records: Path) -> None:
         files = [CONFIG, ENVIRONMENT, *trials]
         for file in files[:2]:
             _copy(file, source, target)
+        if earlier:
+            write_earlier(target, earlier)
+            files.append(EARLIER)
         sums = {file: digest(target / file) or "" for file in files}
         write_whole(
             target / STATUS, [seal({"state": "finished", "files": sums})], durable=False, within=target
         )
+
+
+def _replaced(scale: str, target: Path) -> EarlierRun | None:
+    """What the records of a study say that those of a scale take the place of."""
+    try:
+        run = load_run(target)
+    except (InputError, DataError):
+        return None
+    return run.earlier if run.scale == scale else EarlierRun.of(run.scale, run.result.claims)
 
 
 def keep_unfinished(root: Path, names: Iterable[str], records: Path) -> None:

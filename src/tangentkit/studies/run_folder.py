@@ -3,6 +3,7 @@
     status.json        running, finished, interrupted or failed, and why; the SHA-256 of every other file
     config.json        study, scale, every field, and the keys of the trials that these ask for
     environment.json   command, versions, time, memory
+    earlier-verdicts.json   what the run of another scale said, if this one took its place
     trials/            a record for each trial, written as soon as it is finished; trials.csv has their numbers
     tables/*.csv       figures/*.png, *.svg                 report.html
 
@@ -32,6 +33,7 @@ from tangentkit.core.files.safe import (
 )
 from tangentkit.core.files.seals import seal, unseal
 from tangentkit.core.progress import Progress, silent
+from tangentkit.studies.earlier_run import EARLIER, read_earlier
 from tangentkit.studies.environment import Environment
 from tangentkit.studies.registry import find
 from tangentkit.studies.trials.plain import MALFORMED, from_plain, to_plain
@@ -142,7 +144,8 @@ def rewrite_report(folder: Path, *, progress: Progress = silent) -> Run:
 
 def _sources(known: Mapping[str, Any]) -> list[str]:
     """What a run is; all other files are made of these."""
-    return [name for name in known["files"] if name in (CONFIG, ENVIRONMENT) or name.startswith(f"{TRIALS}/")]
+    own = (CONFIG, ENVIRONMENT, EARLIER)
+    return [name for name in known["files"] if name in own or name.startswith(f"{TRIALS}/")]
 
 
 def _load(folder: Path, known: Mapping[str, Any]) -> Run:
@@ -169,7 +172,7 @@ def _load(folder: Path, known: Mapping[str, Any]) -> Run:
         result = study.load().result(config, records)
     except MALFORMED as error:
         raise DataError(f"the files in {folder} are of another version of the study", got=error) from error
-    return Run(study, scale, config, result, records, environment)
+    return Run(study, scale, config, result, records, environment, read_earlier(folder))
 
 
 def read_config(folder: Path) -> tuple[Study, str, Any, list[str]]:

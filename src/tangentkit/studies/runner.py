@@ -5,16 +5,26 @@ Whatever ends a run, a lost worker, Ctrl-C or kill -9, loses the running trials 
 
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tangentkit.compute.engines import Engine, Serial
-from tangentkit.core.errors import InputError
+from tangentkit.core.errors import DataError, InputError
 from tangentkit.core.files.safe import as_path, remove_partial_files, write_json
 from tangentkit.core.progress import Progress, silent
+from tangentkit.studies.earlier_run import EARLIER, EarlierRun, read_earlier, write_earlier
 from tangentkit.studies.environment import here, peak_bytes
-from tangentkit.studies.run_folder import CONFIG, ENVIRONMENT, TRIALS, keep_status, read_config, read_status
+from tangentkit.studies.run_folder import (
+    CONFIG,
+    ENVIRONMENT,
+    TRIALS,
+    keep_status,
+    load_run,
+    read_config,
+    read_status,
+)
 from tangentkit.studies.settings import command_line, configure, override
 from tangentkit.studies.trials.plain import from_plain, to_plain
 from tangentkit.studies.trials.store import TrialStore
@@ -77,8 +87,9 @@ def execute(
                 hint=f"{folder / TRIALS} has their tracebacks",
             )
         sources = [CONFIG, ENVIRONMENT, *(f"{TRIALS}/{path.name}" for path in store.files(wanted))]
-        sealed(*sources)
-        run = Run(study, scale, config, code.result(config, records), records, environment)
+        earlier = read_earlier(folder)
+        sealed(*sources, *([EARLIER] if earlier else []))
+        run = Run(study, scale, config, code.result(config, records), records, environment, earlier)
         sealed(*write_report(run, folder, (CONFIG, ENVIRONMENT), progress=progress))
     return run
 
@@ -109,10 +120,19 @@ def resume(
     read_status(folder)
     remove_partial_files(folder)
     study, before, config, _ = read_config(folder)
+    if scale not in (None, before):
+        _keep_verdicts(folder)
     config = (
         override(config, texts or {}) if scale in (None, before) else configure(study, scale, texts or {})
     )
     return execute(study, config, folder, scale=scale or before, engine=engine, progress=progress)
+
+
+def _keep_verdicts(folder: Path) -> None:
+    """Notes what the run of a folder says before another scale takes its place; one without a result says nothing."""
+    with suppress(InputError, DataError):
+        run = load_run(folder)
+        write_earlier(folder, EarlierRun.of(run.scale, run.result.claims))
 
 
 def _do_trials(store: TrialStore, wanted: Mapping[str, Trial], engine: Engine, progress: Progress) -> None:

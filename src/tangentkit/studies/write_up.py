@@ -12,6 +12,7 @@ from tangentkit.core.files.safe import write_whole
 from tangentkit.core.memory import format_bytes
 from tangentkit.core.progress import Progress, silent
 from tangentkit.report import Page, Table, image
+from tangentkit.studies.earlier_run import EarlierRun
 from tangentkit.studies.environment import Environment
 from tangentkit.studies.settings import command_line, field_docs, written
 from tangentkit.studies.trials.plain import MALFORMED
@@ -31,6 +32,8 @@ class Run:
     result: Result
     records: Records
     environment: Environment
+    earlier: EarlierRun | None = None
+    """What the run of another scale said of which this one took the place."""
 
     def command_with(self, seeds: int) -> str:
         """The command of this run with so many seeds: its own first, then the smallest that it has not."""
@@ -87,6 +90,7 @@ def page(run: Run, *, files: Sequence[str] = ()) -> Page:
         answer=result.answer,
         terms=result.terms,
         claims=tuple(result.claims),
+        changed=run.earlier.changes(result.claims) if run.earlier else "",
         tables=result.tables,
         figures=result.figures,
         stand_ins=tuple(result.stand_ins),
