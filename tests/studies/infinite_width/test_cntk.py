@@ -1,5 +1,7 @@
 """The study of convolutional kernels: its arithmetic, kernels against the printed recursion, and missing trials."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -54,7 +56,32 @@ def test_the_reverse_does_not_hold():
 
 def test_the_number_of_points_is_decided_at_the_published_size():
     large = study.Config(pixels=32, train=10_000, depths=(1, 2), widths=(4, 8))
-    assert study.result(large, Records(AS_PUBLISHED)).claims[1].verdict == "holds"
+    rows = [{**row, "train": 10_000} for row in AS_PUBLISHED]
+    assert study.result(large, Records(rows)).claims[1].verdict == "holds"
+
+
+def test_claims_are_judged_where_there_are_the_most_images():
+    larger = study.Config(
+        depths=(1, 2), widths=(4, 8), compared=(1_000,), compared_widths=(4, 8), seeds=(0, 1, 2)
+    )
+    reverse = planted(exact={"FC-NTK": 60.0, "CNTK": 58.0, "CNTK-GAP": 50.0}, lost={4: -9.0, 8: -2.0})
+    rows = [*AS_PUBLISHED, *({**row, "train": 1_000} for row in reverse if row["data"] == "cifar10")]
+    found = study.result(larger, Records(rows))
+    assert "holds" not in {claim.verdict for claim in found.claims}
+    assert "1,000 images of cifar10" in found.claims[0].quantity
+    assert "1,000 training images" in found.tables["accuracy-1000"].title
+    assert (
+        found.tables["accuracy"].rows == study.result(CONFIG, Records(AS_PUBLISHED)).tables["accuracy"].rows
+    )
+
+
+def test_all_kinds_are_compared_on_more_images_of_pictures():
+    config = replace(TINY, compared=(40,), compared_widths=(4,))
+    more = [trial for trial in study.trials(config) if trial.settings["train"] == 40]
+    assert {trial.settings["kind"] for trial in more} == set(study.KINDS)
+    assert {trial.settings["data"] for trial in more} == {"fashion-mini"}
+    assert len(more) == 5
+    assert not {trial.key for trial in more} & {trial.key for trial in study.trials(TINY)}
 
 
 def test_losses_and_gains_are_means_over_depths():

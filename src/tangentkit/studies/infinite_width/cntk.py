@@ -48,6 +48,13 @@ class Config:
     """Convolutional layers, or hidden layers of the perceptron."""
     widths: tuple[int, ...] = (16, 64)
     """Channels of the finite networks."""
+    compared: tuple[int, ...] = ()
+    """More training images of `pixels`, of pictures: with these, too, all kinds of kernels are compared, and with the
+    most of them claims are judged."""
+    compared_depth: int = 3
+    """Layers of these."""
+    compared_widths: tuple[int, ...] = (16, 64)
+    """Channels of their finite networks."""
     many: tuple[int, ...] = (100, 300)
     """Training images of their own size for the kernels without pooling."""
     many_depth: int = 2
@@ -58,11 +65,22 @@ class Config:
     def __post_init__(self) -> None:
         if self.pixels < 1:
             raise InputError("bad side of images", expected="1 or more pixels", got=self.pixels)
+        if self.train in self.compared:
+            raise InputError(
+                "bad number of images to compare with", expected="others than train", got=self.train
+            )
 
 
 SCALES = {
     "quick": Config(),
-    "evening": Config(train=400, test=400, depths=(1, 2, 3), widths=(16, 64, 256), many=(300, 1_000, 2_000)),
+    "evening": Config(
+        train=400,
+        test=400,
+        depths=(1, 2, 3),
+        widths=(16, 64, 256),
+        compared=(1_000, 2_000),
+        many=(300, 1_000, 2_000),
+    ),
     "full": Config(
         pixels=32,
         train=10_000,
@@ -75,14 +93,25 @@ SCALES = {
 
 
 def trials(config: Config) -> list[Trial]:
-    """Exact kernels and finite networks on small images, then exact kernels on more and larger ones."""
+    """Exact kernels and finite networks on small images, on more of them, and exact kernels on larger ones."""
     names = (first_here(config.digits), first_here(config.images))
     small = {"data": names, "depth": config.depths, "seed": config.seeds}
     fixed = {"pixels": config.pixels, "test": config.test}
     many = {"kind": KINDS[:2], "data": names, "train": config.many, "seed": config.seeds}
+    compared = {"data": names[1:], "train": config.compared, "seed": config.seeds}
+    deep = {"depth": config.compared_depth, **fixed}
+    more = (
+        [
+            *sweep(exact, {"kind": KINDS, **compared}, **deep),
+            *sweep(linearized, {"kind": KINDS[1:], "width": config.compared_widths, **compared}, **deep),
+        ]
+        if config.compared
+        else []
+    )
     return [
         *sweep(exact, {"kind": KINDS, **small}, train=config.train, **fixed),
         *sweep(linearized, {"kind": KINDS[1:], "width": config.widths, **small}, train=config.train, **fixed),
+        *more,
         *sweep(exact, many, depth=config.many_depth, pixels=0, test=config.test),
     ]
 

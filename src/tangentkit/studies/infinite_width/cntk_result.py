@@ -1,5 +1,6 @@
 """Result of the study of convolutional kernels: accuracies of exact and finite kernels, and what is lost."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -21,23 +22,27 @@ LIKE_PUBLISHED = 10_000
 
 def result(config: "Config", records: Records) -> Result:
     """Accuracies of exact and finite kernels, and what the finite ones lose."""
-    small = Records([row for row in records if row["pixels"]])
+    small = Records([row for row in records if row["pixels"] and row["train"] == config.train])
     names = list(records.by("data"))
     pictures = names[-1] if names else first_here(config.images)
-    lost = losses(small.where(data=pictures), max(config.widths))
-    ahead = gains(small.where(data=pictures), "CNTK-GAP", "FC-NTK")
+    judged, train, widths = _judged(config, records, pictures)
+    lost = losses(judged, max(widths))
+    ahead = gains(judged, "CNTK-GAP", "FC-NTK")
     return Result(
         answer=(
-            f"On {config.train:,} images of {pictures} kernel regression with the exact convolutional kernel is "
+            f"On {train:,} images of {pictures} kernel regression with the exact convolutional kernel is "
             f"{Measured.over(lost):.1f} points more accurate than with that of a random network of "
-            f"{max(config.widths)} channels (published: about 5 on all of CIFAR-10), and with pooling "
+            f"{max(widths)} channels (published: about 5 on all of CIFAR-10), and with pooling "
             f"{Measured.over(ahead):+.1f} points ahead of the perceptron's kernel."
         ),
         claims=tuple(
             replace(claim, larger="--train and --test")
-            for claim in _claims(config, small.where(data=pictures), pictures)
+            for claim in _claims(config, judged, f"{train:,} images of {pictures}", widths, train)
         ),
-        tables={"accuracy": _table(config, small, names)},
+        tables={
+            "accuracy": _table(small, names, config.depths, config.widths, config.train, config.pixels),
+            **_compared(config, records, pictures),
+        },
         figures=_figures(config, small, records.where(pixels=0), names),
         stand_ins=_stand_ins(config, names),
         terms={
@@ -55,6 +60,26 @@ def result(config: "Config", records: Records) -> Result:
             "many images it stands at its interpolation threshold, and its accuracy is that of the threshold.",
         ),
     )
+
+
+def _judged(config: "Config", records: Records, pictures: str) -> tuple[Records, int, tuple[int, ...]]:
+    """The trials that claims are judged by, those with the most images: their number of images, and their widths."""
+    own = Records([row for row in records.where(data=pictures) if row["pixels"]])
+    for train in sorted(config.compared, reverse=True):
+        if some := own.where(train=train):
+            return some, train, config.compared_widths
+    return own.where(train=config.train), config.train, config.widths
+
+
+def _compared(config: "Config", records: Records, pictures: str) -> dict[str, Table]:
+    """A table for each larger number of images."""
+    return {
+        f"accuracy-{train}": _table(
+            some, [pictures], (config.compared_depth,), config.compared_widths, train, config.pixels
+        )
+        for train in config.compared
+        if (some := Records([row for row in records.where(data=pictures, train=train) if row["pixels"]]))
+    }
 
 
 def losses(records: Records, width: int) -> tuple[float, ...]:
@@ -87,10 +112,12 @@ def gains(records: Records, first: str, second: str) -> tuple[float, ...]:
     return tuple(found)
 
 
-def _claims(config: "Config", pictures: Records, name: str) -> tuple[Claim, ...]:
-    widest, narrowest = max(config.widths), min(config.widths)
+def _claims(
+    config: "Config", pictures: Records, name: str, widths: Sequence[int], train: int
+) -> tuple[Claim, ...]:
+    widest, narrowest = max(widths), min(widths)
     lost, narrow = (_loss(pictures, width) for width in (widest, narrowest))
-    published_size = config.train >= LIKE_PUBLISHED and config.pixels >= 32
+    published_size = train >= LIKE_PUBLISHED and config.pixels >= 32
     return (
         Claim(
             "The exact kernel classifies better than the linearized finite network",
@@ -112,7 +139,7 @@ def _claims(config: "Config", pictures: Records, name: str) -> tuple[Claim, ...]
         ),
         Claim(
             "What the finite network loses falls with its width",
-            f"points lost with {narrowest} channels minus those lost with {widest}",
+            f"points lost with {narrowest} channels minus those lost with {widest}, {name}",
             tuple(narrow[seed] - lost[seed] for seed in lost if seed in narrow),
             low=0.0,
             published="finite kernels approach the exact one",
@@ -134,14 +161,21 @@ def _claims(config: "Config", pictures: Records, name: str) -> tuple[Claim, ...]
     )
 
 
-def _table(config: "Config", small: Records, names: list[str]) -> Table:
+def _table(
+    small: Records,
+    names: Sequence[str],
+    depths: Sequence[int],
+    widths: Sequence[int],
+    train: int,
+    pixels: int,
+) -> Table:
     lines = []
     for kind in KINDS:
         rows = [(f"{kind}, exact", Records([row for row in small.where(kind=kind) if "width" not in row]))]
         if kind != "FC-NTK":
             rows += [
                 (f"{kind}, linearized, {width} channels", small.where(kind=kind, width=width))
-                for width in config.widths
+                for width in widths
             ]
         lines += [
             (
@@ -149,16 +183,16 @@ def _table(config: "Config", small: Records, names: list[str]) -> Table:
                 *(
                     Measured.over(found.where(data=data, depth=depth).column("accuracy"))
                     for data in names
-                    for depth in config.depths
+                    for depth in depths
                 ),
             )
             for name, found in rows
         ]
     return Table(
-        f"Test accuracy in percent, {config.train:,} training images of {config.pixels} x {config.pixels} pixels",
+        f"Test accuracy in percent, {train:,} training images of {pixels} x {pixels} pixels",
         (
             "kernel",
-            *(Column(f"{data}, L = {depth}", ".1f") for data in names for depth in config.depths),
+            *(Column(f"{data}, L = {depth}", ".1f") for data in names for depth in depths),
         ),
         tuple(lines),
         note="Mean and standard error over seeds; L convolutional layers, or hidden layers of the perceptron.",
@@ -213,7 +247,12 @@ def _stand_ins(config: "Config", names: list[str]) -> tuple[StandIn, ...]:
         StandIn(
             "data",
             "CIFAR-10, 50,000 images of 32 x 32 pixels",
-            f"{config.train:,} images of {' and '.join(names)}, {config.pixels} x {config.pixels} means over patches",
+            f"{config.train:,} images of {' and '.join(names)}, {config.pixels} x {config.pixels} means over patches"
+            + (
+                f"; of pictures also {', '.join(f'{train:,}' for train in config.compared)}"
+                if config.compared
+                else ""
+            ),
             "a kernel with GAP takes pixels⁴ numbers for a pair; without pooling there are up to "
             f"{max(config.many):,} images of their own size too",
         ),
