@@ -168,3 +168,15 @@ def test_a_legend_has_every_name():
     ax = Canvas().add_subplot()
     Lines(title="", caption="", series={"_a": Series([1], [1]), "b": Series([1], [2])}).draw(ax)
     assert [text.get_text().strip("\u200b") for text in ax.get_legend().get_texts()] == ["_a", "b"]  # pyright: ignore
+
+
+def test_a_logarithmic_axis_has_its_ticks_where_something_was_measured():
+    def ticks(x: list[float]) -> list[str]:
+        figure = Lines(title="t", caption="c", series={"a": Series(x, x)}, x_scale="log")
+        return [label.get_text() for label in drawing.drawn(figure).get_xticklabels(which="both")]
+
+    assert ticks([64, 16, 256]) == ["256", "64", "16"]
+    assert ticks([0.0625, 0.125]) == ["0.125", "0.0625"]
+    close = ticks([100, 101, 1000, 1010])
+    assert close == ["1010", "100"], "labels would overlap"
+    assert len(ticks(list(range(1, 100)))) > 2, "many values are a curve, with matplotlib's own ticks"

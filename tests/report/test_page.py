@@ -4,7 +4,10 @@ import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
+import pytest
+
 from report.sample_page import HOSTILE, sample_page
+from tangentkit.report import Column, Measured, Page, Table
 
 LOADERS = {"src", "srcset", "href", "action", "data", "poster", "background"}
 
@@ -111,3 +114,27 @@ def test_every_text_is_shown_and_the_page_can_be_written():
     assert not re.search("[\0-\x09\x0b-\x1f\x7f-\x9f\u202e\ufffe\uffff]", page)
     assert page.count(r"$\frac{$") >= 15
     assert page.count(r"\x00\x01") >= 15
+
+
+@pytest.mark.parametrize(
+    ("ours", "heading"), [((1,), "Published numbers beside ours"), ((0, 1), "Numbers"), ((), "Numbers")]
+)
+def test_tables_are_headed_by_what_they_have(ours, heading):
+    table = Table("t", ("who", "tau"), (("a", 0.5), ("b", 0.6)), ours=ours)
+    assert (
+        Page(title="t", source="s", question="q", answer="a", tables={"t": table}).numbers_heading == heading
+    )
+
+
+def test_a_number_breaks_before_its_error_alone():
+    table = Table("t", ("who", Column("tau", ".1e")), (("a", Measured(1e-5, 2e-6)), ("b", 3e-4)))
+    text = Page(title="t", source="s", question="q", answer="a", tables={"t": table}).render()
+    assert '<span class="whole">1.0e-05</span> <span class="whole">± 2.0e-06</span>' in text
+    assert '<span class="whole">3.0e-04</span>' in text
+
+
+def test_changed_verdicts_stand_above_the_claims():
+    text = sample_page("plain", figures={}).render()
+    changed = replace(sample_page("plain", figures={}), changed="One verdict <changed>.").render()
+    assert "<p>One verdict &lt;changed&gt;.</p>" in changed
+    assert "&lt;changed&gt;" not in text

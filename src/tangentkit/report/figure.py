@@ -21,6 +21,10 @@ AxisScale = Literal["linear", "log"]
 Place = Literal["inside", "beside"]
 
 MARKERS = "osD^vPX"
+FEW_VALUES = 12
+"""Values on an axis that may each have a tick."""
+LABEL = 0.09
+"""The share of an axis that a label of a tick needs."""
 LONGEST = 24
 """Characters of a name in a figure."""
 
@@ -92,6 +96,10 @@ class Lines(_Plot):
                 ax.fill_between(x, y - error, y + error, alpha=0.2, linewidth=0, color=line.get_color())
         _level(ax, self.level)
         self._label(ax)
+        if self.x_scale == "log":
+            _ticks_at(
+                ax, np.concatenate([np.ravel(np.asarray(one.x, float)) for one in self.series.values()])
+            )
         _legend(ax, self.series, self.legend)
 
 
@@ -317,6 +325,23 @@ def short(name: str) -> str:
 
 def _cycled(items: Sequence[str], count: int) -> list[str]:
     return [items[i % len(items)] for i in range(count)]
+
+
+def _ticks_at(ax: "Axes", x: np.ndarray) -> None:
+    """Ticks of a logarithmic axis at the few values that were measured, as far apart as their labels need.
+
+    Matplotlib's own would be at powers of ten, of which there may be none, and at numbers between, which overlap.
+    """
+    values = np.unique(x[x > 0])
+    if not 2 <= len(values) <= FEW_VALUES:
+        return
+    gap = LABEL * np.log(values[-1] / values[0])
+    kept = [values[-1]]
+    for value in values[-2::-1]:
+        if np.log(kept[-1] / value) >= gap and (value == values[0] or np.log(value / values[0]) >= gap):
+            kept.append(value)
+    ax.set_xticks(kept, [f"{value:g}" for value in kept])
+    ax.set_xticks([], minor=True)
 
 
 def _level(ax: "Axes", level: float | None) -> None:

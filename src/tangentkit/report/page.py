@@ -75,8 +75,9 @@ class Page:
 
     @property
     def numbers_heading(self) -> str:
-        """The heading of the tables: where rows are marked as this run's own, the others are published ones."""
-        return "Published numbers beside ours" if any(t.ours for t in self.tables.values()) else "Numbers"
+        """The heading of the tables: where only some rows are marked as this run's own, the others are published."""
+        both = any(0 < len(table.ours) < len(table.rows) for table in self.tables.values())
+        return "Published numbers beside ours" if both else "Numbers"
 
     def render(self) -> str:
         """The page as HTML."""
