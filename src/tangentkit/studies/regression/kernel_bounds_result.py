@@ -275,8 +275,9 @@ def _regression_table(rows: Records, functions: Sequence[str], route: str) -> Ta
             "outside",
         ),
         tuple(lines),
-        note="C₁ = √6 = 2.45. C₂ = √6/(1 - β) is the median over seeds, all others are means with standard errors. Lemma and "
-        "theorems: log10 of the left side over the right one, above 0 where the inequality fails; the last column "
+        note="C₁ = √6 = 2.45. C₂ = √6/(1 - β) is the median over seeds, all others are means with standard errors. "
+        "Lemma and theorems: log10 of the left side over the right one, above 0 where the inequality fails; the "
+        "last column "
         "counts networks for which one of the theorems fails. Where β is 1 up to rounding or more there is no C₂ and "
         "Theorem 4.2 says nothing: these networks are left out of both columns.",
         ours=tuple(range(len(lines))),
