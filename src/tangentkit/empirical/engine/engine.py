@@ -89,7 +89,7 @@ class Engine:
         """Pairs of pieces that cover the kernel, or its lower triangle; a piece of x is recorded once."""
         routes = tuple((layer, cost.route) for layer, (_, cost) in costs.items())
         for i in spans(batch_size(x), size.samples):
-            key = (self.profile, i.start, i.stop, size.directions, routes)
+            key = (self.profile.structure, i.start, i.stop, size.directions, routes)
             left = left_side.piece(key, lambda i=i: self._piece(take(x, i), size))
             for j in spans(i.stop if y is None else batch_size(y), size.samples):
                 same = y is None and i == j
