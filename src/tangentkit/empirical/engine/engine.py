@@ -29,9 +29,12 @@ class Engine:
     """Computes kernels of a model in given output directions, within a memory budget."""
 
     profiles: Profiles
+    """Those of the model: they check on every batch what the profile assumes, and are revised where it is wrong."""
     profile: Profile
+    """What is known of samples like these as the engine starts: it lays out the whole work by it."""
     directions: Directions
     budget: int
+    """Bytes that the work may take."""
 
     @reused()
     def matrices(
@@ -97,7 +100,11 @@ class Engine:
 
     def _piece(self, batch: Batch, size: Batching) -> "_Piece":
         parts = [take(batch, some) for some in spans(batch_size(batch), size.passing)]
-        return _Piece({self.profiles.record(part, self.profile): part for part in parts})
+        return _Piece({self._checked_recording(part): part for part in parts})
+
+    def _checked_recording(self, batch: Batch) -> Recording:
+        """A few samples, recorded as the profile says; what is not proven of it yet is compared with autograd."""
+        return self.profiles.record(batch, self.profile)
 
     def _fill(self, x: "_Piece", y: "_Piece", sums: dict[str, Tensor], size: Batching, costs: Costs) -> None:
         """Adds all parameters and directions to a tile."""
