@@ -12,7 +12,7 @@ from tangentkit.core.model.functions import ModelFunction
 from tangentkit.empirical.passes.parameter_gradients import Orders
 from tangentkit.empirical.passes.recording import AnotherGraphError, Recording, record
 from tangentkit.empirical.reading.independence import check_all, keeps_apart, spread
-from tangentkit.empirical.reading.sample_moves import answers
+from tangentkit.empirical.reading.sample_moves import with_path
 from tangentkit.empirical.structure import LARGE
 from tangentkit.empirical.trust.profile import Profile, profile, profile_of
 from tangentkit.empirical.trust.verification import prove
@@ -67,12 +67,12 @@ class Profiles:
             WrongRuleError: a rule disagrees.
         """
         structure = self._current(profile).structure
-        given = structure.answers
-        if structure.answers:
-            recording, given = answers(lambda: record(self.function, batch, structure), batch_size(batch))
+        path = structure.path
+        if structure.path:
+            recording, path = with_path(lambda: record(self.function, batch, structure), batch_size(batch))
         else:
             recording = record(self.function, batch, structure)
-        elsewhere = given != structure.answers
+        elsewhere = path != structure.path
         self.check_independence(batch, profile, recording.outputs, every=elsewhere)
         wanted = set(structure.names() if structure.doubtful or elsewhere else structure.unproven)
         if wanted:

@@ -101,7 +101,7 @@ class Question(ABC):
 
 @dataclass(frozen=True, eq=False)
 class PredictsSubsets(Question):
-    """Do sums of scores foretell what networks trained on random subsets say? The linear datamodeling score."""
+    """Do sums of scores predict what networks trained on random subsets say? The linear datamodeling score."""
 
     subsets: int = 50
     share: float = 0.5
@@ -122,7 +122,7 @@ class PredictsSubsets(Question):
 
 @dataclass(frozen=True, eq=False)
 class PredictsAbsences(Question):
-    """Do scores foretell what networks say that were trained without k random samples? Leave-k-out retraining.
+    """Do scores predict what networks say that were trained without k random samples? Leave-k-out retraining.
 
     The fewer are left out, the more of what is seen is the noise of training, and the more networks it takes.
     """
