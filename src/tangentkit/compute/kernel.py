@@ -261,7 +261,7 @@ class ScaledKernel(Kernel):
         return self.kernel.expects()
 
     def term(self, path: str = "") -> Term:
-        """A multiple."""
+        """The kernel's term, multiplied."""
         return Mapped(self.kernel.term(path + "b"), lambda k: k * self.factor)
 
 
@@ -276,7 +276,7 @@ class CastKernel(Kernel):
         return f"{_operand(self.kernel)}.to({self.dtype})"
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
-        """The kernel, cast."""
+        """The values of the kernel, cast."""
         return self.kernel(x, y).to(self.dtype)
 
     def diag(self, x: Batch) -> Tensor:
@@ -288,7 +288,7 @@ class CastKernel(Kernel):
         return self.kernel.expects()
 
     def term(self, path: str = "") -> Term:
-        """A cast."""
+        """The kernel's term, cast."""
         return Mapped(self.kernel.term(path + "b"), lambda k: k.to(self.dtype))
 
 

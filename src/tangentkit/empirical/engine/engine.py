@@ -172,7 +172,7 @@ class _Piece:
 
     @property
     def n(self) -> int:
-        """Number of samples."""
+        """The number of samples."""
         return sum(recording.n for recording in self.batches)
 
 

@@ -46,7 +46,7 @@ class Gathered:
 
     @property
     def n(self) -> int:
-        """Number of samples."""
+        """The number of samples."""
         return sum(recording.n for recording in self.recordings)
 
     def input_pieces(
@@ -168,7 +168,7 @@ class _Gathering:
         self.recordings.append(recording)
 
     def gathered(self) -> Gathered:
-        """All samples."""
+        """All samples that have passed, with what is retained of them."""
         explicit = {name: values.flatten(2) for name, values in self.explicit.tensors.items()}
         return Gathered(self.recordings, self.r, explicit, self.outgoing.tensors)
 

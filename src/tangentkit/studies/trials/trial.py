@@ -65,7 +65,7 @@ class Trial:
 
 
 def label(settings: Mapping[str, Any]) -> str:
-    """Settings in words."""
+    """The settings of the trial in words."""
     return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 

@@ -65,7 +65,7 @@ class AttributionEvaluation:
 
     @property
     def questions(self) -> list[str]:
-        """Their titles."""
+        """The titles of the questions that were asked."""
         return list(self.outcomes)
 
     @property

@@ -62,7 +62,7 @@ class DatamodelingScore(Outcome):
         return _interval(self.value - other.value, self.draws - other.draws, self.subsets, 2)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """The results as plain numbers."""
         points = {"points low": self.points_interval.low, "points high": self.points_interval.high}
         return super().to_dict() | points | {"subsets": self.subsets, "undefined": self.undefined}
 
