@@ -59,7 +59,7 @@ weightings = {"plain loss": 1 / count, "weighted by traces": factor / count}
 steps, start = 100, terms(model, {"x": x.clone(), "inside": inside})[:, 0].detach() - target
 
 
-def foretold(weights, lr):
+def predicted(weights, lr):
     """Errors after the steps: e -> (1 - lr K W)^steps e, in the eigenvectors of the symmetric W^½ K W^½."""
     root = weights.sqrt()
     rates, vectors = torch.linalg.eigh(root[:, None] * K * root)
@@ -82,15 +82,15 @@ found, models = {}, {}
 for name, weights in weightings.items():
     root = weights.sqrt()
     lr = 0.5 / float(torch.linalg.eigvalsh(root[:, None] * K * root)[-1])
-    expected = foretold(weights, lr)
+    expected = predicted(weights, lr)
     found[name], models[name] = trained(weights, lr)
     gap = float((found[name] - expected).norm() / (start - expected).norm())
     print(
         f"{name:19} error at the ends {start[ends].norm():.2f} -> {found[name][ends].norm():.4f} "
-        f"(foretold {expected[ends].norm():.4f}), inside {start[rest].norm():.0f} -> {found[name][rest].norm():.1f} "
-        f"(foretold {expected[rest].norm():.1f})"
+        f"(predicted {expected[ends].norm():.4f}), inside {start[rest].norm():.0f} -> {found[name][rest].norm():.1f} "
+        f"(predicted {expected[rest].norm():.1f})"
     )
-    assert gap < 0.05  # of all that changed, the kernel foretold nearly all
+    assert gap < 0.05  # of all that changed, the kernel predicted nearly all
 
 # With the plain loss the residual has its way and the ends are left behind; weighted, both fall. It is a statement on
 # gradient descent: optimizers that scale each parameter, such as Adam, have paces of their own.

@@ -98,7 +98,7 @@ for kind, left_out in (("named by the scores", raised.topk(k).indices), ("drawn 
     hits = poisoned[left_out].double().mean()
     print(f"without {k} images {kind}, {hits:.0%} of them poisoned: obeys {obeyed_now:.1%}")
 
-# Linear datamodeling score: do sums of scores foretell networks trained on random halves? Half of these test images
+# Linear datamodeling score: do sums of scores predict networks trained on random halves? Half of these test images
 # have the square.
 some = torch.cat([z[:20], z[tests : tests + 20]])
 truth = torch.cat([held_out.targets[:20], stamped.targets[:20]])

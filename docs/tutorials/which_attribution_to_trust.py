@@ -2,7 +2,7 @@
 
 A network says "coat". Which training images made it say so? Many methods answer, in the same words and with different
 images. Whether an answer is right can be tested: leave training images out, train again, and see whether the network
-changes as the scores foretold. Here a LeNet has learned clothes from images of which some labels are wrong, and five
+changes as the scores predicted. Here a LeNet has learned clothes from images of which some labels are wrong, and five
 methods are compared with scores drawn at random.
 
 Run with `python docs/tutorials/which_attribution_to_trust.py [figure.png [full]]`. It takes half a minute on images
@@ -90,8 +90,8 @@ for kind, surrogate in surrogates.items():
 # answers would be kept in a file, and an interrupted run would go on from there.
 halves = retrain_on(random_subsets(m, networks), retrain, test, forward=logits)
 
-# No method can foretell what one training does otherwise than the next. Some networks are trained once more on the
-# same halves: r is how well one foretells the other, and √r about the most that a linear datamodeling score can be.
+# No method can predict what one training does otherwise than the next. Some networks are trained once more on the
+# same halves: r is how well one predicts the other, and √r about the most that a linear datamodeling score can be.
 few = Retrained(halves.masks[:repeated], halves.logits[:repeated])
 again = retrain_on(few.masks, retrain, test, forward=logits, seed=1)
 ceiling = noise_ceiling(few, again, test["label"])
@@ -139,7 +139,7 @@ if len(sys.argv) > 1:
     import matplotlib.pyplot as plt
 
     figure, panels = plt.subplots(1, 3, figsize=(12, 3.8), layout="constrained", sharey=True)
-    titles = ("foretells retrained networks", "finds wrong labels", "points to the predicted class")
+    titles = ("predicts retrained networks", "finds wrong labels", "points to the predicted class")
     for ax, question, title in zip(panels, found.questions, titles, strict=True):
         found.plot(question, ax)
         ax.set_title(title)

@@ -159,7 +159,7 @@ for i in range(3):
             print(f"  {sign:8}{score:+.2f}  {texts[j]!r} ({classes[y[j]]})")
 
 # --- Is it true? ----------------------------------------------------------------------------------------------
-# Linear datamodeling score: do sums of scores foretell what models say that are tuned on random halves?
+# Linear datamodeling score: do sums of scores predict what models say that are tuned on random halves?
 if full:
     few = {name: part[:50] for name, part in z.items()}
     halves = retrain_on(random_subsets(len(y), 16), tuned, few, progress=False)

@@ -107,7 +107,7 @@ for name in list(methods)[1:]:
     print(f"of the ten images most helpful to the surrogate, {name} scores have {common:.1%} in common")
 
 # --- Is it true? ----------------------------------------------------------------------------------------------
-# Train networks on random halves of the images. Linear datamodeling score: do sums of scores over a half foretell
+# Train networks on random halves of the images. Linear datamodeling score: do sums of scores over a half predict
 # what its network says? ResNet-20 took 50,000 images and 200 epochs, which a small machine does not repeat. What is
 # repeated is the tuning of its body with a new last layer, on 400 images; the network in question is one of these.
 few, some = 400, z[:50]

@@ -114,7 +114,7 @@ def test_options_make_another_matrix(tangentkit):
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
-def test_other_kernels(tangentkit, tmp_path, words, make):
+def test_every_kernel_of_the_command_is_that_of_the_library(tangentkit, tmp_path, words, make):
     done = tangentkit(*WORDS, "--store", "k.zarr", "--kernel", *words)
     assert done.code == 0, done.err
     data = tk.data.load("digits", "train", limit=30)

@@ -10,6 +10,19 @@ from torch import Tensor
 from tangentkit.compute import Kernel
 
 
+def samples(n: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+
+
+def matrix(kernel, x, y=None) -> torch.Tensor:
+    k = kernel(x, y)
+    return k.flatten(2).flatten(0, 1) if k.ndim == 4 else k
+
+
+def close(a: torch.Tensor, b: torch.Tensor) -> None:
+    torch.testing.assert_close(a, b, rtol=1e-5 if a.dtype == torch.float32 else 1e-11, atol=1e-12)
+
+
 @dataclass(eq=False)
 class Gaussian(Kernel):
     """exp(-‖x - y‖² / 2), called for each tile, and not faster than it is told to be."""

@@ -116,7 +116,7 @@ def test_clones_share_the_initial_function():
 
 
 @pytest.mark.parametrize("machine", MACHINES, ids=name)
-def test_pickles(machine):
+def test_a_pickled_machine_predicts_the_same(machine):
     x, z, y = images(12), images(5, seed=1), labels(12)
     kernel = ConjugateKernel(network())
     given = clone(machine).fit(kernel(x), y)

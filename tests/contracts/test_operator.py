@@ -117,7 +117,7 @@ def test_is_its_dense_form(case: Case, n: int, m: int, dtype: torch.dtype) -> No
 @every_dtype
 @every_shape
 @every_case
-def test_products(case: Case, n: int, m: int, dtype: torch.dtype) -> None:
+def test_products_are_those_of_the_dense_matrix(case: Case, n: int, m: int, dtype: torch.dtype) -> None:
     K, D = case(n, m, dtype)
     for v in (torch.randn(K.shape[1], dtype=dtype), torch.randn(K.shape[1], 3, dtype=dtype)):
         same(K @ v, D @ v)
@@ -126,7 +126,7 @@ def test_products(case: Case, n: int, m: int, dtype: torch.dtype) -> None:
 
 @every_shape
 @every_case
-def test_transpose(case: Case, n: int, m: int) -> None:
+def test_the_transpose_is_that_of_the_dense_matrix(case: Case, n: int, m: int) -> None:
     K, D = case(n, m)
     v = torch.randn(K.shape[0], 2, dtype=D.dtype)
     same(K.T.dense(), D.T)

@@ -293,7 +293,7 @@ def test_warns_of_a_parameter_that_does_not_reach_the_output(name):
 
 
 @over_cases
-def test_one_sample(name):
+def test_one_sample_alone_gives_the_entries_that_it_has_among_others(name):
     x, y = CASES[name].batches()
     one = take(x, slice(5, 6))
     kernel = unlearned(life(name).kernel)  # which sees nothing but this sample
@@ -332,7 +332,7 @@ def test_results_carry_no_graph(name):
         assert not result.requires_grad
 
 
-def test_kernels_compose():
+def test_sums_and_multiples_of_kernels_are_those_of_their_matrices():
     case = CASES["mlp"]
     x, y = case.batches()
     k, other = case.kernel(), case.kernel("pseudo")

@@ -79,13 +79,13 @@ def test_unknown_splits_and_classes_list_the_near_matches():
 
 
 @pytest.mark.parametrize("limit", [0, -3, 1201, 1.5])
-def test_bad_limits(limit):
+def test_bad_limits_are_refused(limit):
     with pytest.raises(InputError, match="an integer from 1 to 1,200"):
         load("digits", "train", limit=limit)
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5])
-def test_bad_seeds(seed):
+def test_bad_seeds_are_refused(seed):
     with pytest.raises(InputError, match="bad seed"):
         load("digits", "train", limit=10, seed=seed)
 

@@ -157,6 +157,6 @@ def test_directional_data_have_the_published_size():
 
 
 @pytest.mark.parametrize("u", [torch.zeros(3), torch.tensor([1.0, float("nan")])])
-def test_bad_directions(u):
+def test_bad_directions_are_refused(u):
     with pytest.raises(InputError, match="bad direction"):
         directional_data(u, 5, key=Key(0))

@@ -56,7 +56,7 @@ def test_shifts_depend_on_the_key_only():
 
 
 @pytest.mark.parametrize("max_shift", [-1, 9])
-def test_bad_shifts(max_shift):
+def test_bad_shifts_are_refused(max_shift):
     with pytest.raises(InputError, match="from 0 to 8 pixels"):
         shifted(images(), max_shift, key=Key(0))
 
@@ -115,7 +115,7 @@ def test_the_poisoned_test_set_has_one_label():
     assert torch.equal(dirty.inputs, stamped(clean.inputs))
 
 
-def test_bad_poison():
+def test_bad_poison_is_refused():
     with pytest.raises(InputError, match="bad fraction"):
         poisoned(labeled(5), fraction=1.5, key=Key(0))
     for target in (-1, 10):

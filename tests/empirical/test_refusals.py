@@ -33,7 +33,7 @@ def refused(error, text, act):
         (nn.AlphaDropout(0.1), "AlphaDropout '1' is in training mode, where outputs are random"),
     ],
 )
-def test_training_mode(layer, text):
+def test_layers_that_mix_samples_in_training_mode_are_refused(layer, text):
     model = network(layer).train()
     for make in (TangentKernel, ConjugateKernel, EmbeddingKernel):
         message = refused(ModelError, text, lambda make=make: make(model))
@@ -232,7 +232,7 @@ def test_outputs_that_do_not_fit():
     assert torch.equal(TangentKernel(network().requires_grad_(), -1)(X).isfinite().all(), torch.tensor(True))
 
 
-def test_probes():
+def test_bad_numbers_of_probes_are_refused():
     for probes, outputs in ((0, "trace"), (-1, "trace"), (4, "full"), (4, 0)):
         refused(
             InputError,
@@ -241,7 +241,7 @@ def test_probes():
         )
 
 
-def test_memory():
+def test_bad_memory_sizes_and_too_small_ones_are_refused():
     refused(InputError, "bad memory size", lambda: TangentKernel(network(), memory="lots"))
     refused(InputError, "bad memory size", lambda: TangentKernel(network(), memory=0))
     message = refused(

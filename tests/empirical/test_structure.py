@@ -166,7 +166,7 @@ def test_models_that_change_their_input():
     assert torch.equal(x, kept)
 
 
-def test_sparse_gradients():
+def test_sparse_gradients_give_the_kernel_of_dense_ones():
     dense = Formula(lambda m, i: m.b(m.e(i).mean(1)), e=nn.Embedding(6, 3), b=nn.Linear(3, 2)).double()
     sparse = Formula(
         lambda m, i: m.b(m.e(i).mean(1)), e=nn.Embedding(6, 3, sparse=True), b=nn.Linear(3, 2)

@@ -116,7 +116,7 @@ def test_state_dict_round_trip_between_different_networks():
     "copied", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["deepcopy", "pickle"]
 )
 @pytest.mark.parametrize("called", [False, True])
-def test_copies(copied, called):
+def test_a_copy_is_the_same_model_and_moves_alone(copied, called):
     model = linearize(network(), constant=False)
     displace(model)
     if called:

@@ -55,7 +55,7 @@ def test_embedding_bag_of_rows(mode, padding):
 
 
 @pytest.mark.parametrize("p", [0.5, 1.0, 2.0, 3.0, float("inf")])
-def test_distances(p):
+def test_derivatives_of_distances_agree(p):
     a, b = draws(2, 4, 3), draws(2, 5, 3, seed=1)
     agree(lambda: torch.cdist(a, b, p=p))
     agree(lambda: torch.cdist(a[0], a[0], p=p, compute_mode="donot_use_mm_for_euclid_dist"))
@@ -69,7 +69,7 @@ def test_distance_zero_has_derivative_zero():
 
 
 @pytest.mark.parametrize("dim", [0, 1, None])
-def test_weight_norm(dim):
+def test_derivatives_of_weight_norm_agree(dim):
     layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 3).double(), dim=dim)
     agree(lambda: layer(draws(2, 4)))
 
@@ -83,7 +83,7 @@ def test_weight_norm(dim):
     ],
     ids=str,
 )  # fmt: skip
-def test_layers(layer):
+def test_derivatives_of_layers_agree(layer):
     layer = layer.double().eval()
     for p in layer.parameters():
         nn.init.normal_(p)

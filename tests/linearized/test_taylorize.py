@@ -122,7 +122,7 @@ def test_it_is_a_module_as_the_linearization_is():
 
 
 @pytest.mark.parametrize("degree", [0, -1, 1.5, True, "2"])
-def test_bad_degrees(degree):
+def test_bad_degrees_are_refused(degree):
     with pytest.raises(InputError, match="bad degree"):
         taylorize(nn.Linear(2, 2), degree)
 

@@ -87,7 +87,7 @@ def test_padded_shortcut():
 
 
 @pytest.mark.parametrize("depth", [2, 19, 21, 0, -4])
-def test_bad_depths(depth):
+def test_bad_depths_are_refused(depth):
     with pytest.raises(InputError, match="6n"):
         models.cifar_resnet(depth)
 

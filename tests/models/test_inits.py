@@ -62,7 +62,7 @@ def check_moments(values, variance, kurtosis):
 
 @pytest.mark.parametrize("layer", LAYERS)
 @pytest.mark.parametrize("name", INITS)
-def test_moments(name, layer):
+def test_weights_have_the_moments_that_are_promised(name, layer):
     build, *fans = LAYERS[layer]
     promise = promises(*fans)[name]
     module = promise.init(build(dtype=torch.float64), Key(0))
@@ -165,7 +165,7 @@ def test_bad_seeds_are_refused():
 
 
 @given(st.integers(1, 6), st.integers(1, 6), st.integers(1, 3), st.sampled_from(sorted(INITS)))
-def test_any_shape(channels, outputs, window, name):
+def test_layers_of_any_shape_get_finite_numbers(channels, outputs, window, name):
     layer = INITS[name](nn.Conv2d(channels, outputs, window), 0)
     assert layer.weight.isfinite().all()
     assert layer.bias.isfinite().all()

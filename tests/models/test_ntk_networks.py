@@ -165,7 +165,7 @@ def test_cifar2_cnn_is_its_formula():
 
 @pytest.mark.parametrize("build", [models.mlp, models.arora_mlp, models.wang_mlp, models.mnist2_mlp])
 @pytest.mark.parametrize("sizes", [(), (3,), (3, 0, 1), (0, 1)])
-def test_bad_sizes(build, sizes):
+def test_bad_sizes_are_refused(build, sizes):
     with pytest.raises(InputError, match="layer sizes"):
         build(sizes)
 

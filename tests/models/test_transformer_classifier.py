@@ -144,7 +144,7 @@ def test_dropout_acts_in_training_mode_only():
     assert not torch.equal(model(ids, mask), model(ids, mask))
 
 
-def test_bad_arguments():
+def test_bad_arguments_are_refused():
     with pytest.raises(InputError, match="at most 16"):
         build()(torch.zeros(1, 17, dtype=torch.long))
     with pytest.raises(InputError, match="divisor of 12"):

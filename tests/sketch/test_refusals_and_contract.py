@@ -97,7 +97,7 @@ def test_what_auto_chooses_is_part_of_the_contract():
 
 
 @pytest.mark.parametrize("dim", [15, 0, -1, 16.0, True, "64"])
-def test_bad_dims(dim):
+def test_bad_dims_are_refused(dim):
     with pytest.raises(InputError, match=r"bad dim: expected an integer >= 16"):
         SketchedTangentKernel(fixed_model(), dim)
 
@@ -111,7 +111,7 @@ def test_numbers_of_numpy_are_numbers():
 
 
 @pytest.mark.parametrize("seed", [-1, 0.5, None])
-def test_bad_seeds(seed):
+def test_bad_seeds_are_refused(seed):
     with pytest.raises(InputError, match="bad seed"):
         SketchedTangentKernel(fixed_model(), 16, seed=seed)
 
@@ -125,7 +125,7 @@ def test_unknown_names():
         SketchedTangentKernel(fixed_model(), 16, outputs="full")
 
 
-def test_bad_calibration():
+def test_bad_calibration_is_refused():
     model = fixed_model()
     with pytest.raises(InputError, match="empty batch"):
         SketchedTangentKernel(model, 16, calibration=torch.zeros(0, 3).double())
@@ -150,7 +150,7 @@ def test_gradients_that_are_not_finite_are_named():
         SketchedTangentKernel(model, 16, calibration=x).features(x[:1])
 
 
-def test_bad_losses():
+def test_bad_losses_are_refused():
     model, x = fixed_model(), line(4, 3)
     targets = torch.tensor([0, 1, 0, 1])
     with pytest.raises(InputError, match="no loss"):
@@ -188,7 +188,7 @@ def test_calibration_samples_without_gradients():
     assert nothing.features(x).isfinite().all()
 
 
-def test_bad_probes():
+def test_bad_probes_are_refused():
     with pytest.raises(InputError, match="bad probes"):
         SketchedTangentKernel(fixed_model(), 16, probes=0)
     with pytest.raises(InputError, match="bad probes: expected an integer"):

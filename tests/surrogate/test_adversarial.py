@@ -98,7 +98,7 @@ def test_a_kernel_machine_of_a_network_and_its_table():
     assert len(found.to_dict()["agreement"]) == 2
 
 
-def test_refusals(line):
+def test_bad_attacks_and_inputs_are_refused(line):
     model, x, y = line
     surrogate = Predicts(lambda x: np.zeros(len(x)))
     with pytest.raises(UnknownNameError, match="'fgsm'"):

@@ -72,7 +72,7 @@ def test_poison_is_traced_to_the_poison_of_the_training(make):
     assert found.plot().get_xlabel() == "poisoned neighbors"
 
 
-def test_refusals(case):
+def test_bad_labels_and_votes_are_refused(case):
     kernel, train, poisoned, test, truth = case
     with pytest.raises(InputError, match=r"expected shape \(30,\), got \(29,\)"):
         tk.forensics(kernel, train, poisoned[:-1], (test, truth))

@@ -88,7 +88,7 @@ def test_a_whole_number_of_numpy_is_a_number_of_neighbors():
     assert torch.equal(tk.neighbors(kernel, x, x, np.int64(2)).indices, tk.neighbors(kernel, x, x, 2).indices)
 
 
-def test_refusals():
+def test_bad_numbers_of_neighbors_are_refused():
     kernel, x = tk.ConjugateKernel(nn.Linear(3, 2)), torch.rand(4, 3)
     for k in (0, 5, -1, 2.0, True):
         with pytest.raises(InputError, match="bad number of neighbors: expected an integer from 1 to 4"):

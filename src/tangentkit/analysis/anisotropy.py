@@ -120,7 +120,7 @@ class AnisotropyDirections:
         return drawn(self.figure(), ax)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """The results as plain numbers."""
         return {"directions": self.directions.tolist(), "values": self.values.tolist()}
 
 

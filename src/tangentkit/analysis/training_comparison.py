@@ -59,7 +59,7 @@ class TrainingComparison:
 
     @property
     def ways(self) -> list[str]:
-        """Their names."""
+        """The names of the ways that were compared."""
         return list(self.test)
 
     def corrected_error(self, way: str) -> float:

@@ -16,7 +16,7 @@ from tangentkit.compute.identity import renamed
 from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.probes import take_probe
 from tangentkit.compute.sources import SampleSource, identify_samples, range_digests, sources_of
-from tangentkit.compute.store.in_memory import Held
+from tangentkit.compute.store.in_memory import InMemory
 from tangentkit.compute.store.layout import GRAM, Layout, Tiling, look, make_layout
 from tangentkit.compute.store.operator import StoredOperator
 from tangentkit.compute.store.store import (
@@ -28,7 +28,7 @@ from tangentkit.compute.store.store import (
     is_store,
     read_manifest,
 )
-from tangentkit.compute.work import SampleSide, Shelf, TileWork
+from tangentkit.compute.work import SampleSide, TileTarget, TileWork
 from tangentkit.core.errors import DataError, InputError, briefly
 from tangentkit.core.files.safe import as_path
 from tangentkit.core.memory import memory_budget
@@ -117,13 +117,13 @@ def _check_kinds(kernel: object, engine: object) -> None:
         raise InputError("not an engine", expected="Serial(), Threads(n) or Dask(...)", got=repr(engine))
 
 
-def _check_parts(shelf: Store, layout: Layout) -> None:
+def _check_parts(store: Store, layout: Layout) -> None:
     """Reads the parts that are there: tiles are checked whenever they are used, these may never be used again."""
     for name in layout.arrays:
         if name != GRAM:
             wanted = layout.indices(name)
-            missing = set(shelf.missing(name, wanted))
-            shelf.check(name, [index for index in wanted if index not in missing])
+            missing = set(store.missing(name, wanted))
+            store.check(name, [index for index in wanted if index not in missing])
 
 
 def _what_is_stored(folder: Path) -> str:
@@ -150,18 +150,18 @@ def _on_disk(
     tiling = known_tiling(tile, read_manifest(folder) if is_store(folder) else None, sizes)
     form = look(kernel, sources)
     layout = make_layout(form, sizes, tiling or measured_tiling(kernel, sources["x"], form, sizes))
-    shelf, hashes = _opened(folder, kernel, sources, layout)
+    store, hashes = _opened(folder, kernel, sources, layout)
     if not repair:
-        shelf.check_descriptions()
-        _check_parts(shelf, layout)
-    if repair or any(shelf.missing(name, layout.indices(name)) for name in layout.arrays):
-        with shelf.writing():
+        store.check_descriptions()
+        _check_parts(store, layout)
+    if repair or any(store.missing(name, layout.indices(name)) for name in layout.arrays):
+        with store.writing():
             if repair:
-                shelf.mend_descriptions()
-                shelf.remove_damaged({name: layout.indices(name) for name in layout.arrays})
-            shelf.check_room({name: shelf.missing(name, layout.indices(name)) for name in layout.arrays})
-            _fill(shelf, kernel, sources, layout, engine, progress, hashes)
-    return StoredOperator(shelf, device=layout.device)
+                store.mend_descriptions()
+                store.remove_damaged({name: layout.indices(name) for name in layout.arrays})
+            store.check_room({name: store.missing(name, layout.indices(name)) for name in layout.arrays})
+            _fill(store, kernel, sources, layout, engine, progress, hashes)
+    return StoredOperator(store, device=layout.device)
 
 
 def _in_memory(
@@ -184,16 +184,16 @@ def _in_memory(
     if tiling is None and kept and isinstance(engine, Serial) and not any(s.lazy for s in sources.values()):
         tiling = one_tile(working, form, sizes)
     layout = make_layout(form, sizes, tiling or largest_tiling(working, form, sizes, kept=kept), kept=kept)
-    held = Held(layout.arrays, layout.device)
+    target = InMemory(layout.arrays, layout.device)
     lazy = {side: source.hashes() for side, source in sources.items() if source.lazy}
-    _fill(held, kernel, sources, layout, engine, progress, lazy)
+    _fill(target, kernel, sources, layout, engine, progress, lazy)
     if layout.symmetric:
-        held.mirror(GRAM)
-    return DenseOperator(held.matrices[GRAM], symmetric=layout.symmetric)
+        target.mirror(GRAM)
+    return DenseOperator(target.matrices[GRAM], symmetric=layout.symmetric)
 
 
 def _fill(
-    shelf: Shelf,
+    target: TileTarget,
     kernel: Kernel,
     sources: Mapping[str, SampleSource],
     layout: Layout,
@@ -206,17 +206,17 @@ def _fill(
         side: SampleSide(source, range_digests(hashes[side], layout.tiling.piece) if side in hashes else None)
         for side, source in sources.items()
     }
-    work = TileWork(kernel, sides, layout.tiling, shelf, layout.device, kernel.working_memory())
+    work = TileWork(kernel, sides, layout.tiling, target, layout.device, kernel.working_memory())
     # An engine that starts processes keeps them from stage to stage.
     with engine if isinstance(engine, AbstractContextManager) else nullcontext():
         for name in layout.arrays:
             wanted = layout.indices(name)
-            items = [(name, index) for index in shelf.missing(name, wanted)]
+            items = [(name, index) for index in target.missing(name, wanted)]
             with counted_off(progress, name, len(wanted), done=len(wanted) - len(items)) as advance:
                 for receipt in engine.map(work, items) if items else ():
-                    shelf.accept(receipt)
+                    target.accept(receipt)
                     advance()
-            if isinstance(shelf, Held):
+            if isinstance(target, InMemory):
                 work = replace(work)  # workers must see what is in memory now
 
 
@@ -233,15 +233,15 @@ def _opened(
     # Before the kernel is tried: what can be named says more than numbers.
     found = expect(folder, identity) if is_store(folder) else None
     probe = take_probe(kernel, sources, hashes, outputs=layout.outputs)
-    shelf = found or create(folder, identity | {PROBES: probe.plain()}, layout.arrays)
-    if (gap := probe.gap(shelf.identity.get(PROBES))) is not None:
-        names = ", ".join(renamed(shelf.identity, identity))
+    store = found or create(folder, identity | {PROBES: probe.plain()}, layout.arrays)
+    if (gap := probe.gap(store.identity.get(PROBES))) is not None:
+        names = ", ".join(renamed(store.identity, identity))
         raise DataError(
             f"{folder} holds another Gram matrix: same weights, but the model computes something else: probe entries "
             f"differ by {gap:.2g} of sqrt(k(x, x) k(y, y)){names and f' ({names})'}",
             hint=ANOTHER_FOLDER,
         )
-    return shelf, hashes
+    return store, hashes
 
 
 def _identity(

@@ -71,7 +71,7 @@ def identify(value: Any) -> Plain:
 
 
 def fingerprints(named: Iterable[tuple[str, Tensor]]) -> dict[str, str]:
-    """Name -> fingerprint."""
+    """The fingerprints of the tensors, as name -> fingerprint."""
     return {name: fingerprint(value) for name, value in named}
 
 

@@ -132,12 +132,10 @@ class Kernel(abc.ABC):
 
         Workers that share a machine ask for it.
         """
-        twin = object.__new__(type(self))
-        for name, value in vars(self).items():
-            object.__setattr__(twin, name, value.within(memory) if isinstance(value, Kernel) else value)
-        if self.memory is None:
-            object.__setattr__(twin, "memory", memory)
-        return twin
+        operands = {
+            name: value.within(memory) for name, value in vars(self).items() if isinstance(value, Kernel)
+        }
+        return self._replaced(**operands, **({"memory": memory} if self.memory is None else {}))
 
     def term(self, path: str = "") -> Term:
         """How tiles of its Gram matrix are put together; parts that tiles share are named after their place.
@@ -173,6 +171,12 @@ class Kernel(abc.ABC):
             and isinstance(value, (str, int, float, torch.dtype, NoneType, Kernel))
         }
         return f"{type(self).__name__}({', '.join(f'{name}={value!r}' for name, value in shown.items())})"
+
+    def _replaced(self, **changes: Any) -> Any:
+        """The kernel with some attributes replaced, all others shared."""
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self) | changes)
+        return twin
 
     def _refusal(self, error: Exception, *data: Any) -> TangentkitError | None:  # noqa: ARG002
         """The error that says why a method could not do with its arguments, if that is known."""
@@ -257,7 +261,7 @@ class ScaledKernel(Kernel):
         return self.kernel.expects()
 
     def term(self, path: str = "") -> Term:
-        """A multiple."""
+        """The kernel's term, multiplied."""
         return Mapped(self.kernel.term(path + "b"), lambda k: k * self.factor)
 
 
@@ -272,7 +276,7 @@ class CastKernel(Kernel):
         return f"{_operand(self.kernel)}.to({self.dtype})"
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
-        """The kernel, cast."""
+        """The values of the kernel, cast."""
         return self.kernel(x, y).to(self.dtype)
 
     def diag(self, x: Batch) -> Tensor:
@@ -284,7 +288,7 @@ class CastKernel(Kernel):
         return self.kernel.expects()
 
     def term(self, path: str = "") -> Term:
-        """A cast."""
+        """The kernel's term, cast."""
         return Mapped(self.kernel.term(path + "b"), lambda k: k.to(self.dtype))
 
 

@@ -40,7 +40,7 @@ class HasFeatures(Protocol):
     """A kernel that is an inner product, k(x, y) = features(x) features(y)ᵀ: large Gram matrices use that."""
 
     def features(self, x: Batch) -> Tensor:
-        """(n, d)."""
+        """The features of samples, (n, d)."""
         ...
 
 
@@ -104,7 +104,7 @@ class Direct(Term):
     kernel: HasRows
 
     def tile(self, given: Given, rows: Range, cols: Range) -> Tensor:
-        """The kernel itself."""
+        """The values of the kernel itself."""
         with TURN:
             row = given.row(self.kernel, rows)
             k = row() if rows == cols else row(given.samples(cols))
@@ -112,7 +112,7 @@ class Direct(Term):
         return _exactly_symmetric(k) if rows == cols else k
 
     def diagonal(self, given: Given, where: Range) -> Tensor:
-        """The kernel's own."""
+        """The diagonal that the kernel itself gives."""
         with TURN:
             return self.kernel.diag(given.samples(where)).flatten()
 
@@ -125,7 +125,7 @@ class FeatureProduct(Term):
     name: str
 
     def tile(self, given: Given, rows: Range, cols: Range) -> Tensor:
-        """A matrix product."""
+        """The matrix product of the features of both sides."""
         fx = given.part(self.name, rows)
         fy = fx if rows == cols else given.part(self.name, cols)
         long = fx.shape[1] > INNER
@@ -137,7 +137,7 @@ class FeatureProduct(Term):
         return FactorOperator(given.part(self.name, where)).diagonal()
 
     def parts(self) -> Iterator[tuple[str, Part]]:
-        """The features."""
+        """The features are the one part."""
         yield self.name, self._features
 
     def _features(self, given: Given, where: Range) -> Tensor:
@@ -159,7 +159,7 @@ class Cosine(Term):
         return mirrored(tile) if rows == cols else tile
 
     def diagonal(self, given: Given, where: Range) -> Tensor:
-        """Ones."""
+        """The diagonal of a cosine, which is ones."""
         return torch.ones_like(given.part(self.name, where).flatten())
 
     def parts(self) -> Iterator[tuple[str, Part]]:
@@ -188,7 +188,7 @@ class Sum(Term):
         return self.left.diagonal(given, where) + self.right.diagonal(given, where)
 
     def parts(self) -> Iterator[tuple[str, Part]]:
-        """Those of both."""
+        """The parts of both terms."""
         yield from self.left.parts()
         yield from self.right.parts()
 
@@ -233,7 +233,7 @@ class Fresh:
     batch: Batch
 
     def samples(self, where: Range) -> Batch:  # noqa: ARG002
-        """The batch."""
+        """The batch, whatever the range: there is no other."""
         return self.batch
 
     def part(self, name: str, where: Range) -> Tensor:

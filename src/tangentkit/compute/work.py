@@ -22,12 +22,12 @@ Item = tuple[str, Index]
 """The name of an array and the index of a tile in it."""
 
 
-class Shelf(Protocol):
+class TileTarget(Protocol):
     """Where tiles go: a store on disk, or memory."""
 
     @property
     def arrays(self) -> dict[str, TileArray]:
-        """Name -> form."""
+        """Name -> shape and tiles of each array."""
         ...
 
     def has(self, name: str, index: Index) -> bool:
@@ -70,21 +70,21 @@ class TileWork:
     kernel: Kernel
     sides: dict[str, SampleSide]
     tiling: Tiling
-    shelf: Shelf
+    target: TileTarget
     device: torch.device
     """Of the kernel."""
     memory: int | None = None
     """Bytes that the worker may use; None for a share of what is free."""
 
     def __call__(self, item: Item) -> Any:
-        """Computes one tile and puts it on the shelf.
+        """Computes one tile and puts it where it belongs.
 
         Raises:
             NumericalError: the tile is not finite; with the samples.
             InputError: samples that the kernel refuses; with their range.
         """
         name, (i, j) = item
-        if self.shelf.has(name, (i, j)):
+        if self.target.has(name, (i, j)):
             return item
         if name == GRAM:
             side = self.tiling.side
@@ -93,7 +93,7 @@ class TileWork:
         else:
             part, _, side = name.rpartition("-")
             tile = self._part(part, self._range(side, i, self.tiling.piece))
-        return self.shelf.put(name, (i, j), tile)
+        return self.target.put(name, (i, j), tile)
 
     def group(self, item: Item) -> int:
         """The row of a tile: tiles of one row are best done by one worker, see `row`."""
@@ -126,8 +126,8 @@ class TileWork:
         array = f"{name}-{where.side}"
 
         def found() -> Tensor:
-            if array in self.shelf.arrays:
-                return self.shelf.rows(array, where.span).to(self.device)
+            if array in self.target.arrays:
+                return self.target.rows(array, where.span).to(self.device)
             return self._part(name, where)
 
         return self._cache.get((array, where.span.start, where.span.stop), found)

@@ -8,7 +8,7 @@ Progress = Callable[[str, int, int], None]
 
 
 def silent(stage: str, done: int, total: int) -> None:
-    """Nobody listens."""
+    """Takes the news of progress and shows nothing."""
 
 
 @contextmanager

@@ -16,6 +16,12 @@ The walk of one call of a `TangentKernel`: a *profile* of the model is made firs
 from tangentkit.empirical.activations.kernels import ConjugateKernel as ConjugateKernel
 from tangentkit.empirical.activations.kernels import EmbeddingKernel as EmbeddingKernel
 from tangentkit.empirical.montecarlo import MonteCarloKernel as MonteCarloKernel
+from tangentkit.empirical.rules.base import Lookup as Lookup
+from tangentkit.empirical.rules.base import Matrix as Matrix
+from tangentkit.empirical.rules.base import Site as Site
+from tangentkit.empirical.rules.base import Vector as Vector
+from tangentkit.empirical.rules.base import broadcast_gradient as broadcast_gradient
 from tangentkit.empirical.rules.base import layer_rule as layer_rule
+from tangentkit.empirical.rules.base import picked_gradient as picked_gradient
 from tangentkit.empirical.tangent import TangentKernel as TangentKernel
 from tangentkit.empirical.trust.profiles import UnusedParameterWarning as UnusedParameterWarning

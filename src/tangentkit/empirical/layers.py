@@ -27,7 +27,7 @@ class Layer:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parameters."""
+        """The names of the layer's parameters."""
         return (self.weight,) if self.bias is None else (self.weight, self.bias)
 
 

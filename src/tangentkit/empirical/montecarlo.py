@@ -63,11 +63,11 @@ class MonteCarloKernel(Kernel):
         return bounded
 
     def __call__(self, x: Batch, y: Batch | None = None) -> Tensor:
-        """The mean."""
+        """The mean of the kernels over initializations."""
         return self._estimate(lambda kernel: kernel(x, y))[0]
 
     def diag(self, x: Batch) -> Tensor:
-        """The mean diagonal."""
+        """The mean of their diagonals."""
         return self._estimate(lambda kernel: kernel.diag(x))[0]
 
     def expects(self) -> tuple[torch.dtype, torch.device] | None:

@@ -101,12 +101,14 @@ def make_plan(function: ModelFunction, profile: Profile, work: Workload, budget:
     like = next(iter(function.params.values()))
     total, rows = count(function.params), dict[str, PlanRow]()
     size = batching(profile.footprint, work, budget, like.element_size())
-    for name, uses, cost, note in _costs(function, profile, work, size, like.element_size()):
+    for name, uses, route, flops, nbytes, note in _entries(
+        function, profile, work, size, like.element_size()
+    ):
         p = function.params[name]
         share = p.numel() / max(total, 1)
         if name in function.complex:
             note = "; ".join(filter(None, [note, "real and imaginary parts"]))
-        rows[name] = PlanRow(name, tuple(p.shape), uses, cost.route, cost.flops, cost.bytes, share, note)
+        rows[name] = PlanRow(name, tuple(p.shape), uses, route, flops, nbytes, share, note)
     forward, backward = size.passes(work)
     return Plan(
         rows=tuple(rows[name] for name in function.params),
@@ -129,33 +131,33 @@ def _passes(profile: Profile, work: Workload, size: Batching) -> int:
     )
 
 
-def _costs(
+def _entries(
     function: ModelFunction, profile: Profile, work: Workload, size: Batching, item: int
-) -> Iterator[tuple[str, int, Cost, str]]:
-    """(parameter, uses, cost, note) for every parameter."""
+) -> Iterator[tuple[str, int, str, float, float, str]]:
+    """(parameter, uses, route or what is there in its place, FLOPs, bytes, note) for every parameter."""
     structure, tiles = profile.structure, work.tiles(size.samples)
 
-    def explicit(name: str, route: str) -> Cost:
+    def explicit(name: str) -> Cost:
         entries = Size(1, 1, 1, function.params[name].numel())
-        cost = in_tiles(VectorLayer(name, ()), entries, tiles, Route.ELEMENTWISE, item)
-        return Cost(route, cost.flops, cost.bytes)
+        return in_tiles(VectorLayer(name, ()), entries, tiles, Route.ELEMENTWISE, item)
 
     for layer, (entries, chosen) in arrange(structure.layers, profile.sizes, size.tile(work), item).items():
         cost = in_tiles(layer, entries, tiles, chosen.route, item)
-        yield layer.weight, len(layer.uses), cost, ""
+        yield layer.weight, len(layer.uses), cost.route, cost.flops, cost.bytes, ""
         if layer.bias is not None and cost.route is Route.GRADIENT:
-            yield layer.bias, len(layer.bias_uses), explicit(layer.bias, Route.ELEMENTWISE), ""
+            cost = explicit(layer.bias)
+            yield layer.bias, len(layer.bias_uses), cost.route, cost.flops, cost.bytes, ""
         elif layer.bias is not None:
             # The products are the weight's; what is left is to add them up.
             sums = float(work.n * work.m * (work.products if work.full else 1))
-            yield layer.bias, len(layer.bias_uses), Cost(f"with {layer.weight}", sums, item * sums), ""
+            yield layer.bias, len(layer.bias_uses), f"with {layer.weight}", sums, item * sums, ""
     for name, reason in structure.generic.items():
-        cost = explicit(name, "fallback (vmap)" if structure.vmap else "fallback (loop)")
-        yield name, structure.counts.get(name, 0), cost, reason
+        cost, route = explicit(name), Route.FALLBACK_VMAP if structure.vmap else Route.FALLBACK_LOOP
+        yield name, structure.counts.get(name, 0), route, cost.flops, cost.bytes, reason
     for name in structure.unused:
-        yield name, 0, Cost("none", 0, 0), "does not reach the output"
+        yield name, 0, "none", 0, 0, "does not reach the output"
     for name in (name for name, p in function.params.items() if not p.numel()):
-        yield name, 0, Cost("none", 0, 0), "has no entries"
+        yield name, 0, "none", 0, 0, "has no entries"
 
 
 def measured_rate(dtype: torch.dtype, device: torch.device, size: int = 512) -> float:

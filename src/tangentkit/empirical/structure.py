@@ -69,8 +69,8 @@ class Structure:
     """Parameters whose rule is yet to be compared with autograd on samples that say something."""
     routed: bool = False
     """Whether operations act on several samples at once: then all samples of every batch are looked at."""
-    answers: tuple[bool, ...] = ()
-    """What was heard of the pass of the first samples (see `sample_moves.answers`): else means another path."""
+    path: tuple[bool, ...] = ()
+    """The path that the first samples took through branches of the model (see `sample_moves.with_path`)."""
     custom: bool = False
     """Whether samples pass autograd functions of the user's own, whose backward may treat a batch as it likes."""
     hooked: bool = False
@@ -161,8 +161,8 @@ def learn_structure(function: ModelFunction, batch: Batch) -> Structure:
         (function, large_parameters, large, large_outputs),
     )
     try:
-        traffic = watch_samples(function, trial)
-        return replace(_read(passes), routed=traffic.mixes, answers=traffic.answers)
+        moves = watch_samples(function, trial)
+        return replace(_read(passes), routed=moves.mixes, path=moves.path)
     except Exception as error:
         # Whatever tensors the graph is of (nested ones have no shapes, say), autograd will manage.
         return _unread(function, f"the graph cannot be read: {type(error).__name__} {error}")

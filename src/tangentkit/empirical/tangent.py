@@ -210,9 +210,7 @@ class TangentKernel(Kernel):
         x = self._checked(x)
         profile = self._profiles.of(x)
         for samples in spans(batch_size(x), SAMPLES):
-            self._profiles.check_independence(
-                take(x, samples), profile, every=bool(profile.structure.answers)
-            )
+            self._profiles.check_independence(take(x, samples), profile, every=bool(profile.structure.path))
         return self._finite(kernel_product(self.function, x, v))
 
     def _matrices(

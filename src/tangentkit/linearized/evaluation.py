@@ -31,7 +31,7 @@ class Evaluation:
 
     @property
     def origin(self) -> Weights:
-        """The weights w0."""
+        """The weights w0 that the network is expanded about."""
         return self.function.params
 
     @property

@@ -66,7 +66,7 @@ class InMemory(Labeled):
         return len(self.y)
 
     def take(self, index: Index) -> tuple[Batch, Tensor]:
-        """From memory."""
+        """Takes samples by their numbers, from memory."""
         return take(self.x, index), self.y[index]
 
 

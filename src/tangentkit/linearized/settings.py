@@ -19,7 +19,7 @@ class ConstantRate:
     """The learning rate stays."""
 
     def factor(self, step: int, steps: int, epoch: int) -> float:  # noqa: ARG002
-        """1."""
+        """The factor 1, whatever the step."""
         return 1.0
 
 

@@ -88,12 +88,12 @@ class Targets:
 
     @property
     def samples(self) -> int:
-        """n."""
+        """The number of samples, n."""
         return self.shape[0]
 
     @property
     def outputs(self) -> int:
-        """c."""
+        """The number of outputs, c."""
         return self.shape[1] if len(self.shape) == 2 else 1
 
     def cross_kernel(self, K: Any) -> Operator:

@@ -71,7 +71,7 @@ class Precomputed(KernelSource):
     """The inputs are the kernel matrix itself."""
 
     def gram(self, X: Any, *, memory: Memory = None) -> Operator:  # noqa: ARG002 - it is there already
-        """The matrix.
+        """The matrix of all samples.
 
         Raises:
             InputError: it is not square.
@@ -123,7 +123,7 @@ class Features(KernelSource):
         return self.features(Z).square().sum(1)
 
     def features(self, X: Any) -> Float[Tensor, "n d"]:
-        """X itself."""
+        """The features, which are X itself."""
         X = as_tensor(X, "features")
         if X.ndim != 2:
             raise InputError("not features", expected="shape (n, d)", got=tuple(X.shape))

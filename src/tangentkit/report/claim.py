@@ -81,7 +81,7 @@ class Claim:
 
     @property
     def verdict(self) -> Verdict:
-        """The judgement."""
+        """The judgement that the numbers allow."""
         interval = self.interval
         if self.needs:
             return "not decided"

@@ -241,9 +241,7 @@ class SketchedTangentKernel(Kernel):
 
     def reseeded(self, seed: int) -> "SketchedTangentKernel":
         """The same kernel with other random numbers; what is known of the model and calibrated is shared."""
-        twin = object.__new__(SketchedTangentKernel)
-        vars(twin).update(vars(self) | {"seed": Key(seed).seed, "_arrangement": None})
-        return twin
+        return self._replaced(seed=Key(seed).seed, _arrangement=None)
 
     @outside_autograd
     def plan(self, x: Batch) -> SketchPlan:

@@ -22,7 +22,7 @@ class LossOfModel:
     loss: Loss
 
     def __call__(self, model: nn.Module, batch: Batch) -> Tensor:
-        """(n, 1).
+        """The loss of each sample, (n, 1).
 
         Raises:
             InputError: the batch is not a pair, or the loss is not one number a sample.

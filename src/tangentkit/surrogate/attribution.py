@@ -206,7 +206,7 @@ class Attribution:
         return ((rows, k.to(self.weights)) for rows, k in self.cross.strips())
 
     def _of(self, output: Output) -> Iterator[tuple[slice, Float[Tensor, "r m"]]]:
-        """Scores of one output for each sample, strip by strip."""
+        """Scores of one output for each sample, in blocks of rows."""
         chosen, m = self._outputs(output), self.cross.shape[1]
         weights = self.weights.T.contiguous()  # rows that are read one after the other, and not across memory
         for rows, k in self.cross.strips():

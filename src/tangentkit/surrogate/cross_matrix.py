@@ -59,7 +59,7 @@ class CrossMatrix(ABC):
             yield rows, joined([self._checked(Range("x", i, rows), where) for where in columns], dim=1)
 
     def dense(self) -> Float[Tensor, "n m"]:
-        """The whole matrix."""
+        """The whole matrix, in memory."""
         return joined([strip for _, strip in self.strips()])
 
     def _checked(self, rows: Range, columns: Range) -> Float[Tensor, "r c"]:
@@ -101,7 +101,7 @@ class OfFeatures(CrossMatrix):
         return [slice(0, self.shape[1])]
 
     def tile(self, rows: Range, columns: Range) -> Float[Tensor, "r c"]:
-        """A matrix product."""
+        """A tile as the product of two matrices."""
         if self._latest is None or self._latest[0] != rows.span:
             self._latest = rows.span, self.features(self.x.read(rows.span)).to(self.train)
         return self._latest[1] @ self.train[columns.span].T

@@ -1,7 +1,7 @@
 """From an attribution to the page: what people see of the samples, and what each kernel says of them."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float
@@ -11,9 +11,11 @@ from tangentkit.compute.sources import SampleSource
 from tangentkit.core.errors import InputError
 from tangentkit.core.memory import memory_budget
 from tangentkit.linalg.operators.operator import Operator
-from tangentkit.surrogate.attribution import Attribution
 from tangentkit.surrogate.cross_matrix import OfOperator
 from tangentkit.surrogate.page import Explanation, KernelView, Samples
+
+if TYPE_CHECKING:
+    from tangentkit.surrogate.attribution import Attribution
 
 NUMBERS = 8
 """Numbers of a sample that is neither picture nor text, as far as they are shown."""
@@ -21,14 +23,14 @@ SCALED = "Pictures are scaled to the range of the data: black is the least value
 
 
 def explanation(
-    attribution: Attribution,
+    attribution: "Attribution",
     *,
     labels: Any = None,
     classes: Sequence[str] | None = None,
     test: Any = None,
     train: Any = None,
     name: str = "kernel",
-    others: Mapping[str, Attribution] | None = None,
+    others: "Mapping[str, Attribution] | None" = None,
     flags: Sequence[Any] = (),
     title: str = "Why did it say that?",
     notes: Sequence[str] = (),
@@ -75,13 +77,13 @@ def explanation(
     )
 
 
-def _view(name: str, attribution: Attribution) -> KernelView:
+def _view(name: str, attribution: "Attribution") -> KernelView:
     return KernelView(
         name, _matrix(attribution), attribution.weights, attribution.offset, gram=attribution.gram
     )
 
 
-def _matrix(attribution: Attribution) -> Operator | Float[Tensor, "n m"]:
+def _matrix(attribution: "Attribution") -> Operator | Float[Tensor, "n m"]:
     cross = attribution.cross
     if isinstance(cross, OfOperator):
         return cross.operator
@@ -95,7 +97,7 @@ def _matrix(attribution: Attribution) -> Operator | Float[Tensor, "n m"]:
     return cross.dense()
 
 
-def _shown(attribution: Attribution, test: Any, train: Any) -> tuple[tuple[dict, dict], list[str]]:
+def _shown(attribution: "Attribution", test: Any, train: Any) -> tuple[tuple[dict, dict], list[str]]:
     """What is shown of the test and of the training samples, and what must be said of it."""
     n, m = attribution.cross.shape
     given = [test, train]

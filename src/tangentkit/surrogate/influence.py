@@ -115,7 +115,7 @@ class Damped(CrossMatrix):
         self.shape, self.side = base.shape, max(base.shape[1], 1)
 
     def tile(self, rows: Range, columns: Range) -> Float[Tensor, "r c"]:
-        """Whole rows, solved."""
+        """A tile of whole rows, for which the system is solved."""
         whole = self.base.tile(rows, columns)
         return self.factor.solve(whole.to(self.factor.L).T).T
 

@@ -55,7 +55,7 @@ def neighbors(
     *,
     progress: bool | Progress = True,
 ) -> Neighbors:
-    """The k training samples with the largest kernel values for each sample, strip by strip.
+    """The k training samples with the largest kernel values for each sample, in blocks of rows.
 
     Rows of the matrix k(x, train) come and go: it need not fit in memory. Large values are near; samples of large
     norm are near to many, so `kernel.normalized()`, the cosine, is often what is meant.

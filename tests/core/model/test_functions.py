@@ -18,7 +18,7 @@ class TwoInputs(nn.Module):
         return self.left(a) + self.right(b)
 
 
-def test_it_is_the_module():
+def test_a_snapshot_gives_the_outputs_of_its_module():
     model, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), torch.randn(5, 3)
     f = snapshot(model)
     assert torch.equal(f(f.params, x), model(x))

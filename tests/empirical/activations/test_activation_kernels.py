@@ -305,7 +305,7 @@ def test_activations_whose_first_axis_is_not_the_samples_are_refused_or_right(t)
         assert gap(k, h @ h.T) <= 1e-12
 
 
-def test_dict_batches():
+def test_batches_may_be_dicts():
     case = CASES["dict with constants"]
     model, (x, _) = case.model(), case.batches()
     assert ConjugateKernel(model).features(x).shape == (6, 3)

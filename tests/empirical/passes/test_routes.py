@@ -77,7 +77,7 @@ def check(name, outputs=("trace", "full"), learned=None):
 @pytest.mark.parametrize("name", MATRIX)
 @pytest.mark.parametrize("route", ["pairs", "gradient"])
 @pytest.mark.parametrize("blocks", ["usual", "small"])
-def test_matrix_routes(name, route, blocks, monkeypatch):
+def test_every_route_of_a_matrix_layer_gives_the_kernel(name, route, blocks, monkeypatch):
     if blocks == "small":
         small_blocks(monkeypatch)
     wanted = {"pairwise", "factored"} if route == "pairs" else {"gradient"}
@@ -89,7 +89,7 @@ def test_matrix_routes(name, route, blocks, monkeypatch):
 @pytest.mark.parametrize("name", LOOKUP)
 @pytest.mark.parametrize("route", ["lookup (pairs)", "lookup (rows)"])
 @pytest.mark.parametrize("blocks", ["usual", "small"])
-def test_lookup_routes(name, route, blocks, monkeypatch):
+def test_every_route_of_a_lookup_gives_the_kernel(name, route, blocks, monkeypatch):
     if blocks == "small":
         small_blocks(monkeypatch)
     taken = force(monkeypatch, {route})
@@ -100,7 +100,7 @@ def test_lookup_routes(name, route, blocks, monkeypatch):
 @pytest.mark.parametrize("name", TIED)
 @pytest.mark.parametrize("route", ["tied", "assembled"])
 @pytest.mark.parametrize("blocks", ["usual", "small"])
-def test_tied_routes(name, route, blocks, monkeypatch):
+def test_every_route_of_a_tied_weight_gives_the_kernel(name, route, blocks, monkeypatch):
     if blocks == "small":
         small_blocks(monkeypatch)
     taken = force(monkeypatch, {route})
@@ -111,7 +111,7 @@ def test_tied_routes(name, route, blocks, monkeypatch):
 
 
 @pytest.mark.parametrize(("names", "route"), [(ASSEMBLED, "assembled"), (VECTOR, "elementwise")])
-def test_other_routes(names, route, monkeypatch):
+def test_layers_with_one_route_take_it_and_give_the_kernel(names, route, monkeypatch):
     small_blocks(monkeypatch)
     for name in names:
         x, _ = CASES[name].batches()
@@ -123,7 +123,7 @@ def test_other_routes(names, route, monkeypatch):
     "name", [*MATRIX[:3], *LOOKUP[:2], *ASSEMBLED[:2], *VECTOR[:2], "scalar parameters", "gru"]
 )
 @pytest.mark.parametrize("route", ["vmap", "loop"])
-def test_generic_gradients(name, route):
+def test_both_generic_routes_give_the_gradients(name, route):
     case = CASES[name]
     function, (x, _) = case.kernel().function, case.batches()
     if route == "vmap" and name == "gru":

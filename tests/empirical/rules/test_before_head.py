@@ -80,7 +80,7 @@ def agrees(make, outputs):
 
 @pytest.mark.parametrize("outputs", ["trace", "full", "pseudo", 0])
 @pytest.mark.parametrize("name", MERGING)
-def test_it_merges(name, outputs):
+def test_the_layer_before_a_linear_head_merges_its_directions(name, outputs):
     kernel = agrees(MERGING[name], outputs)
     # Of all layers, the last before the head.
     assert len(merging(kernel)) == 1
@@ -89,7 +89,7 @@ def test_it_merges(name, outputs):
 
 @pytest.mark.parametrize("outputs", ["trace", "full"])
 @pytest.mark.parametrize("name", APART)
-def test_it_does_not(name, outputs):
+def test_layers_that_do_not_feed_a_linear_head_alone_stay_apart(name, outputs):
     assert merging(agrees(APART[name], outputs)) == []
 
 
@@ -161,7 +161,7 @@ def test_hooks_on_the_input_of_the_head(hook):
     n=st.integers(1, 9),
     activation=st.sampled_from([nn.ReLU, nn.Tanh, nn.Hardswish, nn.LeakyReLU]),
 )
-def test_any_widths(widths, c, n, activation):
+def test_merged_directions_give_the_kernel_at_any_width(widths, c, n, activation):
     a, b, d = widths
     model = nn.Sequential(
         nn.Linear(a, b), activation(), nn.Linear(b, d), activation(), nn.Linear(d, c)
@@ -172,7 +172,7 @@ def test_any_widths(widths, c, n, activation):
         assert gap(along(kernel, outputs)(x), kernel_of_jacobians(j, j, outputs)) <= 1e-10
 
 
-def test_half_precision():
+def test_merged_directions_are_right_in_half_precision():
     model = MERGING["deep"]()
     exact = TangentKernel(model.double())(X)
     rough = TangentKernel(model.bfloat16())(X.bfloat16()).double()

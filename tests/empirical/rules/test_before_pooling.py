@@ -155,7 +155,7 @@ def test_hooks_of_the_user_on_the_way(place, from_behind):
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(data=st.data(), n=st.integers(1, 5), m=st.integers(1, 4), rank=st.integers(2, 3))
-def test_any_geometry(data, n, m, rank):
+def test_convolutions_before_pooling_of_any_geometry_give_the_kernel(data, n, m, rank):
     def draw(low, high):
         return tuple(data.draw(st.tuples(*[st.integers(low, high)] * rank)))
 

@@ -36,7 +36,7 @@ def agrees(model, x, y, outputs="full"):
     m=st.integers(1, 7),
     bias=st.booleans(),
 )
-def test_perceptrons(widths, n, m, bias):
+def test_perceptrons_of_any_widths_agree_with_autograd(widths, n, m, bias):
     layers = [part for a, b in itertools.pairwise(widths) for part in (nn.Linear(a, b, bias=bias), nn.Tanh())]
     x, y = torch.randn(n, widths[0]).double(), torch.randn(m, widths[0]).double()
     assert agrees(nn.Sequential(*layers), x, y)
@@ -47,7 +47,7 @@ def test_perceptrons(widths, n, m, bias):
 @given(
     data=st.data(), rank=st.integers(1, 3), transposed=st.booleans(), n=st.integers(1, 4), m=st.integers(1, 4)
 )
-def test_convolutions(data, rank, transposed, n, m):
+def test_convolutions_of_any_geometry_agree_with_autograd(data, rank, transposed, n, m):
     def draw(low, high):
         return tuple(data.draw(st.tuples(*[st.integers(low, high)] * rank)))
 
@@ -96,7 +96,7 @@ def test_tokens_in_any_order(t, before, n, m, first, read):
     m=st.integers(1, 5),
     padding=st.booleans(),
 )
-def test_lookups(vocabulary, t, n, m, padding):
+def test_lookups_of_any_size_agree_with_autograd(vocabulary, t, n, m, padding):
     table = nn.Embedding(vocabulary, 3, padding_idx=vocabulary - 1 if padding else None)
     model = Formula(lambda m, i: m.b(m.e(i).tanh().cumsum(1)[:, -1]), e=table, b=nn.Linear(3, 2))
     assert agrees(model, torch.randint(vocabulary, (n, t)), torch.randint(vocabulary, (m, t)))

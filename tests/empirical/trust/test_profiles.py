@@ -21,6 +21,18 @@ class Switched(nn.Module):
         return self.second(h.tanh() if float(self.first.bias[0].detach()) > 0 else h * h)
 
 
+class Gated(nn.Module):
+    """A layer that says nothing of negative samples."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 4, bias=False), nn.Linear(4, 2)
+        self.first.weight.data.abs_()
+
+    def forward(self, x):
+        return self.second(self.first(x).relu())
+
+
 @pytest.mark.parametrize("make", [tk.models.lenet, lambda: Switched().eval()], ids=["LeNet", "switched"])
 def test_after_steps_of_training_the_kernel_is_that_of_a_fresh_one(make):
     model = make().double()
@@ -46,6 +58,33 @@ def test_nothing_is_learned_twice(monkeypatch):
     before(x)
     monkeypatch.setattr(profiles, "profile", lambda *_: pytest.fail("a profile was made again"))
     tk.TangentKernel(model).take_profiles(before)(x)
+
+
+def test_a_batch_that_disproves_a_profile_leaves_that_of_the_kernel_it_was_taken_from_alone():
+    model, x = Switched().eval().double(), torch.rand(5, 3, dtype=torch.float64)
+    model.first.bias.data.fill_(1.0)
+    before = tk.TangentKernel(model)
+    before(x)
+    known = before._profiles.of(x)
+    model.first.bias.data.fill_(-1.0)
+    after = tk.TangentKernel(model).take_profiles(before)
+    after(torch.cat([x, x]))
+    assert after._profiles.of(x).structure.generic
+    assert before._profiles.of(x) is known
+    assert not known.structure.generic
+
+
+def test_a_larger_batch_and_a_proven_rule_revise_the_profile_of_one_kernel_only():
+    model, x = Gated().double(), torch.rand(5, 3, dtype=torch.float64)
+    before = tk.TangentKernel(model)
+    before(-x)
+    known = before._profiles.of(x)
+    assert known.structure.unproven
+    after = tk.TangentKernel(model).take_profiles(before)
+    after(torch.rand(10, 3, dtype=torch.float64))
+    revised = after._profiles.of(x)
+    assert (before._profiles.of(x), known.independent) == (known, 5)
+    assert (revised.structure.unproven, revised.independent) == (frozenset(), 10)
 
 
 def test_profiles_of_another_model_are_refused():

@@ -56,7 +56,7 @@ def test_device_is_that_of_the_constructor():
 
 
 @pytest.mark.parametrize("std", [-1.0, float("inf"), float("nan"), "one", None])
-def test_bad_scales(std):
+def test_bad_scales_are_refused(std):
     with pytest.raises(InputError, match="w_std"):
         tknn.Linear(2, 3, w_std=std)
     with pytest.raises(InputError, match="b_std"):
@@ -121,7 +121,7 @@ def test_frozen_parameters_stay_frozen_and_a_bare_layer_is_converted():
     assert not converted.weight.requires_grad
 
 
-def test_refusals():
+def test_scales_of_unknown_layers_and_bad_ones_are_refused():
     with pytest.raises(UnknownNameError):
         tknn.ntk_parameterize(model(), w_std={"0.1": 1.0})
     with pytest.raises(InputError, match="b_std of layer '2'"):

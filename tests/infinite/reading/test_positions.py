@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from infinite.dense_route import dense_kernel
-from tangentkit.infinite import InfiniteKernel
-from tangentkit.infinite import kernel as kernel_module
+from tangentkit.infinite import InfiniteKernel, computation
 
 SCALES = {"w_std": 1.3, "b_std": 0.4}
 
@@ -141,7 +140,7 @@ def test_small_tiles_give_the_same(name, monkeypatch):
     whole = InfiniteKernel(model, **SCALES)
     expected = whole(x), whole(x[:2], x[2:])
     for tile in (40, 1000):
-        monkeypatch.setattr(kernel_module, "TILE", tile)
+        monkeypatch.setattr(computation, "TILE", tile)
         kernel = InfiniteKernel(model, **SCALES)
         torch.testing.assert_close(kernel(x), expected[0], rtol=1e-13, atol=1e-13)
         torch.testing.assert_close(kernel(x[:2], x[2:]), expected[1], rtol=1e-13, atol=1e-13)

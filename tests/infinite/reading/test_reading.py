@@ -196,7 +196,7 @@ def test_the_input_may_join_later():
     torch.testing.assert_close(InfiniteKernel(model, **SCALES)(x), 1.4**2 * k1 + expected)
 
 
-def test_tokens():
+def test_a_mean_over_tokens_is_one_over_pixels():
     # A linear layer acts on each token; the mean over tokens needs all pairs of them.
     class Tokens(nn.Module):
         def __init__(self):
@@ -218,7 +218,7 @@ def test_tokens():
     torch.testing.assert_close(InfiniteKernel(Tokens(), **SCALES)(x), InfiniteKernel(Pixels(), **SCALES)(x))
 
 
-def test_normalizations():
+def test_normalizations_over_channels_and_positions_are_alike():
     norms = {
         "layer": nn.LayerNorm([8, 6, 6], eps=1e-3, elementwise_affine=False),
         "group": nn.GroupNorm(1, 8, eps=1e-3, affine=False),

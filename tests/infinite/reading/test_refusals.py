@@ -179,7 +179,7 @@ def test_tied_layers_are_refused():
         InfiniteKernel(model)(torch.randn(2, 4))
 
 
-def test_bad_inputs():
+def test_bad_inputs_are_refused():
     model = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 1))
     kernel = InfiniteKernel(model)
     x = torch.randn(3, 3, 4)
@@ -224,7 +224,7 @@ def test_bad_inputs():
         {"parameterization": "mup"},
     ],
 )
-def test_bad_options(options):
+def test_bad_options_are_refused(options):
     with pytest.raises(InputError):
         InfiniteKernel(nn.Sequential(nn.Linear(3, 1)), **options)
 

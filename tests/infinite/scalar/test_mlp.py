@@ -129,7 +129,7 @@ def test_dtypes_depth_zero_and_any_activation():
     torch.testing.assert_close(linear(c), 5 * c)
 
 
-def test_bad_requests():
+def test_bad_requests_are_refused():
     with pytest.raises(InputError, match="depth"):
         mlp_kernel_function(-1)
     with pytest.raises(InputError, match="weight variance"):

@@ -120,7 +120,7 @@ def test_an_optimum_that_is_not_reached_is_reported():
     assert (machine.converged_, machine.n_iter_) == (False, 3)
 
 
-def test_refusals():
+def test_bad_options_and_kernels_are_refused():
     K, y = problem()
     block = torch.einsum("ij,ab->iajb", K, torch.eye(3, dtype=K.dtype))
     with pytest.raises(InputError, match="SGD fits one kernel for all classes"):

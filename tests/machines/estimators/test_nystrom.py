@@ -123,7 +123,7 @@ def test_auto_says_what_it_chose_and_why():
     assert machine._solver(1e12)[0] == "falkon"
 
 
-def test_refusals():
+def test_bad_landmarks_and_options_are_refused():
     x, y = samples(20), samples(20, 1)[:, 0]
     with pytest.raises(InputError, match="bad landmarks: expected different indices from 0 to 19"):
         NystromRegression(rbf, landmarks=[0, 20]).fit(x, y)

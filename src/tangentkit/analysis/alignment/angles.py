@@ -12,11 +12,11 @@ from tangentkit.linalg.operators.matrices import as_tensor
 
 
 def principal_angles(A: Any, B: Any) -> Float[Tensor, " r"]:
-    """The principal angles θ_1 <= θ_2 <= ... between the spans of two sets of columns, in radians.
+    """The principal angles between the spans of two sets of columns, ascending, in radians.
 
-    cos θ_i are the singular values of Q_Aᵀ Q_B for orthonormal bases Q, and sin θ_i those of Q_B - Q_A Q_Aᵀ Q_B: with
-    both, small angles and right ones keep their digits. There are as many angles as the smaller span has dimensions:
-    columns that depend on others add none.
+    For θ_1 <= θ_2 <= ..., cos θ_i are the singular values of Q_Aᵀ Q_B for orthonormal bases Q, and sin θ_i those of
+    Q_B - Q_A Q_Aᵀ Q_B: with both, small angles and right ones keep their digits. There are as many angles as the
+    smaller span has dimensions: columns that depend on others add none.
 
     Args:
         A: columns (d, k), or one vector (d,), not necessarily orthonormal.

@@ -92,7 +92,7 @@ class TaskComplexity:
         return drawn(self.figure(), ax)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """The results as plain numbers."""
         return {
             "values": self.spectrum.values.tolist(),
             "alignments": self.alignments.tolist(),

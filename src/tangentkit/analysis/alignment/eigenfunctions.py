@@ -121,7 +121,7 @@ class Eigenfunctions:
         return drawn(self.figure(), ax)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """The results as plain numbers."""
         return {
             "values": self.values.tolist(),
             "mercer_values": self.mercer_values.tolist(),

@@ -40,7 +40,7 @@ class NeuralCollapse:
         return max(self.nc2_norms, self.nc2_angles)
 
     def table(self) -> Table:
-        """The four numbers."""
+        """The four numbers as a table."""
         rows = (
             ("NC1", "variation within classes", self.nc1),
             ("NC2, norms", "spread of the norms of class centers", self.nc2_norms),
@@ -53,7 +53,7 @@ class NeuralCollapse:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """The results as plain numbers."""
         return {**asdict(self), "nc2": self.nc2}
 
 

@@ -1,4 +1,4 @@
-"""Two samples pooled to one: principal components, distances and similarities of all pairs, strip by strip.
+"""Two samples pooled to one: principal components, distances and similarities of all pairs, in blocks of rows.
 
 Whatever is chosen here (components, the width of a kernel) is chosen without looking at which sample a point is from:
 under no shift every division of the points is then as likely as the true one, which permutation tests rest on.

@@ -31,7 +31,7 @@ class SpectraComparison:
     names: tuple[str, str]
 
     def table(self) -> Table:
-        """What was measured."""
+        """What was measured, as a table."""
         first, second = self.names
         rows = (
             ("KS distance", self.ks),
@@ -43,7 +43,7 @@ class SpectraComparison:
         return Table(f"Spectra of {first} and {second}", ("measure", "value"), rows)
 
     def figure(self) -> Scatter:
-        """The Q-Q plot."""
+        """The Q-Q plot as data of a figure."""
         first, second = self.names
         return Scatter(
             title=f"Q-Q plot, {first} and {second}",

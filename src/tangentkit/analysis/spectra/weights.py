@@ -116,7 +116,7 @@ class WeightSpectrum:
 
     @cached_property
     def row(self) -> dict[str, Cell]:
-        """Column -> cell."""
+        """One row of the table, as column -> cell."""
         return {
             "name": self.name,
             "N": max(self.shape),

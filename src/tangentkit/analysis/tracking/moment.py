@@ -56,7 +56,7 @@ class Probe:
 
     @property
     def fingerprint(self) -> str:
-        """Of all samples."""
+        """The fingerprint of all samples of the probe, and of the test set if there is one."""
         return fingerprint([self.x, self.y, self.test.fingerprint if self.test else None])
 
     @property

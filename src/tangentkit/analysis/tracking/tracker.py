@@ -214,7 +214,7 @@ class Tracker:
         return hugging_face_callback(self)
 
     def lightning(self, network: Callable[[Any], nn.Module] | None = None) -> Any:
-        """A Lightning `Callback`.
+        """A Lightning `Callback` that measures as training goes.
 
         Args:
             network: LightningModule -> the network in it; by default the module itself.

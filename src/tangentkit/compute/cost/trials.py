@@ -92,7 +92,7 @@ class Trial:
         return cls(kernel, places, (source.read(places[0].span), source.read(places[1].span)), known)
 
     def tile(self) -> Tensor:
-        """The tile."""
+        """The tile of samples that the trial times."""
         return made(lambda: self.kernel.term().tile(self, *self.places), self.kernel, self, *self.places)
 
     def anew(self) -> Tensor:

@@ -117,7 +117,7 @@ class Session:
         # Together: a message for each item takes the scheduler longer than all else about it.
         shares: dict[str | None, list[Any]] = {}
         for item in items:
-            shares.setdefault(crew.home(item), []).append(item)
+            shares.setdefault(crew.preferred(item), []).append(item)
         sent: dict[Future, Any] = {}
         for worker, share in shares.items():
             futures = self.client.map(
@@ -164,8 +164,8 @@ class Crew(NamedTuple):
 
     workers: frozenset[str]
     """Those who were sent items of their own."""
-    home: Callable[[Any], str | None]
-    """Whose an item is; None for anybody."""
+    preferred: Callable[[Any], str | None]
+    """The worker that an item is best done by; None where any will do."""
 
 
 class Watch:

@@ -9,7 +9,7 @@ from tangentkit.compute.store.tiles import Index, TileArray
 
 
 @dataclass(frozen=True, eq=False)
-class Held:
+class InMemory:
     """Matrices in memory: workers return their tiles, and the one who asked puts them in place."""
 
     arrays: dict[str, TileArray]
@@ -41,7 +41,7 @@ class Held:
         self.matrices[name][array.span(index)] = tile
 
     def missing(self, name: str, wanted: list[Index]) -> list[Index]:  # noqa: ARG002 - as a store's
-        """All of them."""
+        """All tiles that are wanted, since none is here yet."""
         return wanted
 
     def mirror(self, name: str) -> None:

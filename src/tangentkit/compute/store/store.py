@@ -123,7 +123,7 @@ class Store:
             )
 
     def check_descriptions(self) -> None:
-        """Reads the descriptions.
+        """Reads the descriptions of all arrays.
 
         Raises:
             DataError: one is missing or damaged.

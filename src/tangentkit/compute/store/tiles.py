@@ -119,7 +119,7 @@ class TileArray:
         )
 
     def read(self, index: Index) -> Tensor:
-        """A tile, checked.
+        """Reads a tile and checks it against its seal.
 
         Raises:
             DamagedError: it is missing, truncated, changed, or another's; with its file.

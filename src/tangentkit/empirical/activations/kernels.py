@@ -43,9 +43,7 @@ class ActivationKernel(Kernel):
         """The kernel with this working memory in bytes, if its own was left open."""
         if self.memory is not None:
             return self
-        twin = object.__new__(type(self))
-        vars(twin).update(vars(self), activations=self.activations.within(memory))
-        return twin
+        return self._replaced(activations=self.activations.within(memory))
 
 
 class ConjugateKernel(ActivationKernel):

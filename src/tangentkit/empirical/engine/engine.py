@@ -29,9 +29,12 @@ class Engine:
     """Computes kernels of a model in given output directions, within a memory budget."""
 
     profiles: Profiles
+    """Those of the model: they check on every batch what the profile assumes, and are revised where it is wrong."""
     profile: Profile
+    """What is known of samples like these as the engine starts: it lays out the whole work by it."""
     directions: Directions
     budget: int
+    """Bytes that the work may take."""
 
     @reused()
     def matrices(
@@ -89,7 +92,7 @@ class Engine:
         """Pairs of pieces that cover the kernel, or its lower triangle; a piece of x is recorded once."""
         routes = tuple((layer, cost.route) for layer, (_, cost) in costs.items())
         for i in spans(batch_size(x), size.samples):
-            key = (self.profile, i.start, i.stop, size.directions, routes)
+            key = (self.profile.structure, i.start, i.stop, size.directions, routes)
             left = left_side.piece(key, lambda i=i: self._piece(take(x, i), size))
             for j in spans(i.stop if y is None else batch_size(y), size.samples):
                 same = y is None and i == j
@@ -97,7 +100,11 @@ class Engine:
 
     def _piece(self, batch: Batch, size: Batching) -> "_Piece":
         parts = [take(batch, some) for some in spans(batch_size(batch), size.passing)]
-        return _Piece({self.profiles.record(part, self.profile): part for part in parts})
+        return _Piece({self._checked_recording(part): part for part in parts})
+
+    def _checked_recording(self, batch: Batch) -> Recording:
+        """A few samples, recorded as the profile says; what is not proven of it yet is compared with autograd."""
+        return self.profiles.record(batch, self.profile)
 
     def _fill(self, x: "_Piece", y: "_Piece", sums: dict[str, Tensor], size: Batching, costs: Costs) -> None:
         """Adds all parameters and directions to a tile."""
@@ -165,7 +172,7 @@ class _Piece:
 
     @property
     def n(self) -> int:
-        """Number of samples."""
+        """The number of samples."""
         return sum(recording.n for recording in self.batches)
 
 

@@ -46,7 +46,7 @@ class Gathered:
 
     @property
     def n(self) -> int:
-        """Number of samples."""
+        """The number of samples."""
         return sum(recording.n for recording in self.recordings)
 
     def input_pieces(
@@ -145,16 +145,16 @@ class _Gathering:
         self.recordings: list[Recording] = []
         self.r, self.samples = 0, slice(0, 0)
         self.explicit, self.outgoing = _Rows(n), _Rows(n)
-        self.waiting: _Rows | None = None
+        self.waiting = _Rows(0)
         """Outgoing gradients of a pass, to make explicit gradients of weights from; the memory serves all passes."""
 
     def add(self, passing: Passing) -> None:
         """Takes a few samples in all directions."""
         recording, self.r = passing.recording, len(passing.group)
         self.samples = slice(self.samples.stop, self.samples.stop + recording.n)
-        if (
-            self.waiting is None or self.r == 1 or recording.n > self.waiting.n
-        ):  # one direction is retained as it came
+        # One direction is retained as it came: its memory is taken, and cannot serve the next pass.
+        reusable = self.r > 1 and recording.n <= self.waiting.n
+        if not reusable:
             self.waiting = _Rows(recording.n)
         merged, alone = Merged(), _Rows(recording.n)
         for k, side in enumerate(passing.sides(self.costs)):
@@ -168,7 +168,7 @@ class _Gathering:
         self.recordings.append(recording)
 
     def gathered(self) -> Gathered:
-        """All samples."""
+        """All samples that have passed, with what is retained of them."""
         explicit = {name: values.flatten(2) for name, values in self.explicit.tensors.items()}
         return Gathered(self.recordings, self.r, explicit, self.outgoing.tensors)
 
@@ -176,13 +176,13 @@ class _Gathering:
         """Copies what layers need of direction k of r to its place."""
         for layer, (size, cost) in layers.items():
             if is_explicit(layer, size, cost) and isinstance(layer, MatrixLayer):
-                _keep(side.outgoing(layer), waiting, layer, slice(0, side.n), k, r, "as it comes")
+                _copy_to_place(side.outgoing(layer), waiting, layer, slice(0, side.n), k, r, "as it comes")
             elif is_explicit(layer, size, cost):
                 self.explicit.put(layer.weight, self.samples, k, r, side.explicit(layer))
             else:
                 for part in layer.parts:
                     order = _order(cost, self.full)
-                    _keep(side.outgoing(part), self.outgoing, part, self.samples, k, r, order)
+                    _copy_to_place(side.outgoing(part), self.outgoing, part, self.samples, k, r, order)
             if layer.bias is not None and cost.route is Route.GRADIENT and not size.compact:
                 self.explicit.put(layer.bias, self.samples, k, r, side.vectors(layer.bias_uses))
 
@@ -195,10 +195,10 @@ class _Gathering:
             if layer.bias is None
             else self.explicit.slot(layer.bias, self.samples, (r, size.h, size.q), g)
         )
-        _build(recording, layer, g, weight, bias, self.blocks)
+        _weight_gradients(recording, layer, g, weight, bias, self.blocks)
 
 
-def _build(
+def _weight_gradients(
     recording: Recording, layer: Layer, g: Tensor, weight: Tensor, bias: Tensor | None, blocks: Blocks
 ) -> None:
     """Gradients (n, r, h, q, p) of a weight and (n, r, h, q) of its bias from g (n, h, r, s, q).
@@ -220,7 +220,7 @@ def _order(cost: Cost, full: bool) -> str:
     return "positions apart" if full else "directions joined"
 
 
-def _keep(g: Outgoing, rows: _Rows, name: Layer, samples: slice, k: int, r: int, order: str) -> None:
+def _copy_to_place(g: Outgoing, rows: _Rows, name: Layer, samples: slice, k: int, r: int, order: str) -> None:
     """Copies outgoing gradients of direction k of r to their place among all samples."""
     n, h, _, s, q = g.sizes
     first = g.parts[0][0]

@@ -79,12 +79,12 @@ class LayerGradients:
 
     @property
     def n(self) -> int:
-        """Number of samples."""
+        """The number of samples."""
         return self.recording.n
 
     @property
     def r(self) -> int:
-        """Number of directions."""
+        """The number of output directions."""
         return len(self.gradients)
 
     def outgoing(self, layer: Layer) -> "Outgoing":

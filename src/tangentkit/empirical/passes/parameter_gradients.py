@@ -63,6 +63,12 @@ class Orders:
     def __init__(self):
         self._orders: dict[str, Tensor | None] = {}
 
+    def copy(self) -> "Orders":
+        """What is known so far, to go on from."""
+        twin = Orders()
+        twin._orders = dict(self._orders)
+        return twin
+
     def learn(self, recording: Recording) -> None:
         """Notes the orders that are not known yet."""
         for layer in self.unknown(recording.structure.layers):

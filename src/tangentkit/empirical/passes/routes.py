@@ -88,14 +88,17 @@ class Route(StrEnum):
     """Gradients of small parameters."""
     ASSEMBLED = "assembled"
     """Gradients of uses of several kinds, pulled back to the parameter."""
+    FALLBACK_VMAP = "fallback (vmap)"
+    """The generic route, for what no rule knows: gradients of several samples at once by vmap."""
+    FALLBACK_LOOP = "fallback (loop)"
+    """The generic route where vmap does not do: gradients of one sample after the other."""
 
 
 @dataclass(frozen=True)
 class Cost:
     """What a route takes."""
 
-    route: str
-    """A `Route`, or where a plan speaks of parameters without one, how they are computed."""
+    route: Route
     flops: float
     bytes: float
 
@@ -139,13 +142,13 @@ def cheapest(layer: Layer, size: Size, work: Workload, item: int) -> Cost:
     return min(routes(layer, size, work, item), key=lambda cost: cost.weight)
 
 
-def in_tiles(layer: Layer, size: Size, tiles: dict[Workload, int], route: str, item: int) -> Cost:
+def in_tiles(layer: Layer, size: Size, tiles: dict[Workload, int], route: Route, item: int) -> Cost:
     """What a route takes in all tiles."""
     each = [
         (cost, times)
         for tile, times in tiles.items()
         for cost in routes(layer, size, tile, item)
-        if cost.route == route
+        if cost.route is route
     ]
     return Cost(route, sum(c.flops * times for c, times in each), sum(c.bytes * times for c, times in each))
 

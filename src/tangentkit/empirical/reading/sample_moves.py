@@ -57,16 +57,16 @@ Place = SampleAxis | None | EllipsisType
 
 
 @dataclass(frozen=True)
-class Traffic:
+class SampleMoves:
     """What a model does with the samples of a batch."""
 
     mixes: bool
     """Whether some operation may move, pick, order or add up samples."""
-    answers: tuple[bool, ...]
-    """What was heard of the pass, see `answers`."""
+    path: tuple[bool, ...]
+    """The path of the pass through branches of the model's own, see `with_path`."""
 
 
-def watch_samples(function: ModelFunction, batch: Batch) -> Traffic:
+def watch_samples(function: ModelFunction, batch: Batch) -> SampleMoves:
     """Follows three samples through a model."""
     parameters = function.leaves()
     fewer, log = take(batch, slice(0, SIZES[0])), _Log()
@@ -79,22 +79,22 @@ def watch_samples(function: ModelFunction, batch: Batch) -> Traffic:
         mixed = watch.mixed or watch.place(outputs, tuple(less.shape)) is None
     except Exception:
         mixed = True  # it refuses to be watched, so that every batch is looked at
-    return Traffic(mixed, tuple(watch.answers))
+    return SampleMoves(mixed, tuple(watch.path))
 
 
-def answers(work: Callable[[], Result], samples: int) -> tuple[Result, tuple[bool, ...]]:
-    """Passes samples through a model, and tells what was heard meanwhile.
+def with_path(work: Callable[[], Result], samples: int) -> tuple[Result, tuple[bool, ...]]:
+    """Passes samples through a model, and notes which path through its branches they take.
 
     Args:
         work: the pass.
         samples: how many pass.
 
     Returns:
-        What the work gave; and, in their order, the answers to the model's questions of yes or no, a yes for each use
-        of the samples' numbers 0, 1, ..., and a no for each change of these.
+        What the work gave; and the path, which is, in their order, the answers to the model's questions of yes or
+        no, a yes for each use of the samples' numbers 0, 1, ..., and a no for each change of these.
     """
-    with _Answers(samples) as heard:
-        return work(), tuple(heard.answers)
+    with _Path(samples) as taken:
+        return work(), tuple(taken.path)
 
 
 class _Mode(TorchDispatchMode):
@@ -114,7 +114,7 @@ class _Numbers:
     def __contains__(self, tensor: Tensor) -> bool:
         return _name(tensor) in self._found
 
-    def heard(self, func: Any, given: list[Tensor], out: Any) -> list[bool]:
+    def follow(self, func: Any, given: list[Tensor], out: Any) -> list[bool]:
         """Follows the numbers through an operation: [True] if it uses them, [False] if it changes them, or []."""
         name = func._schema.name.split("::")[-1]
         used = any(leaf in self for leaf in given)
@@ -129,19 +129,19 @@ class _Numbers:
         return [not changed]
 
 
-class _Answers(_Mode):
-    """Hears every yes and no, and what becomes of the numbers of samples."""
+class _Path(_Mode):
+    """Notes every yes and no, and what becomes of the numbers of samples."""
 
     def __init__(self, samples: int) -> None:
         super().__init__()
-        self.answers: list[bool] = []
+        self.path: list[bool] = []
         self._numbers = _Numbers(samples)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         out = func(*args, **(kwargs or {}))
         if _is_question(func, args):
-            self.answers.append(out)
-        self.answers += self._numbers.heard(func, tensors((args, kwargs)), out)
+            self.path.append(out)
+        self.path += self._numbers.follow(func, tensors((args, kwargs)), out)
         return out
 
 
@@ -165,7 +165,7 @@ class _Watch(_Mode):
     def __init__(self, steps: list[Step], batch: Batch):
         super().__init__()
         self.mixed = False
-        self.answers: list[bool] = []
+        self.path: list[bool] = []
         self._steps, self._next = steps, 0
         self._places: dict[tuple, Place] = {_name(leaf): SampleAxis(0) for leaf in tensors(batch)}
         self._written: dict[int, bool] = {}
@@ -193,14 +193,14 @@ class _Watch(_Mode):
             self.mixed = True  # whatever an operation stumbles over, it was not shown to keep samples apart
         out = func(*args, **kwargs)
         if _is_question(func, args):
-            self.answers.append(out)
+            self.path.append(out)
         for leaf, place in zip(tensors(out), places, strict=False):
             if place is ...:
                 continue
             self._places[_name(leaf)] = place
             if func._schema.is_mutable:
                 self._written[_memory(leaf)] = place is None
-        self.answers += self._numbers.heard(func, tensors((args, kwargs)), out)
+        self.path += self._numbers.follow(func, tensors((args, kwargs)), out)
         self._kept += [
             leaf.untyped_storage() for leaf in tensors(out)
         ]  # lest another tensor takes its memory

@@ -7,7 +7,7 @@ for each sample:
 * `Lookup`: the same with one-hot a, kept as indices;
 * `Vector`: small enough to be explicit.
 
-`layer_rule("NameBackward0")` adds one; ours stand in `products`, `elementwise` and `lookups`. A wrong rule is caught
+`layer_rule("NameBackward0")` adds one; ours stand in the other modules of this package. A wrong rule is caught
 by the verification and replaced by the generic route, so a rule can only make a kernel faster, never wrong.
 """
 

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, replace
 
-from tangentkit.core.batches import Batch
+from tangentkit.core.batches import Batch, describe
 from tangentkit.core.errors import ModelError
 from tangentkit.core.model.functions import ModelFunction
 from tangentkit.empirical.layers import Layer, MatrixLayer
@@ -16,10 +16,12 @@ from tangentkit.empirical.structure import Structure, learn_structure, trace
 from tangentkit.empirical.trust.verification import BATCH, verified
 
 
-@dataclass(eq=False)
+@dataclass(frozen=True, eq=False)
 class Profile:
     """What is known of a model for samples of one shape: its structure, verified, and its sizes."""
 
+    samples: str
+    """The shape of the samples in words, see `describe`."""
     structure: Structure
     outputs: int
     sizes: dict[Layer, Size]
@@ -76,7 +78,7 @@ def profile_of(function: ModelFunction, x: Batch, structure: Structure) -> Profi
     except AnotherGraphError:
         foot = Footprint(0, generic * item, generic * item, generic * item)
     flops = pass_flops(function, trial, structure, generic)
-    return Profile(structure, outputs, sizes, foot, independent, latency, flops)
+    return Profile(describe(x), structure, outputs, sizes, foot, independent, latency, flops)
 
 
 def _no_gradient(function: ModelFunction, batch: Batch) -> ModelError:

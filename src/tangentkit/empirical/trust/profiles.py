@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from torch import Tensor
 
@@ -12,7 +12,7 @@ from tangentkit.core.model.functions import ModelFunction
 from tangentkit.empirical.passes.parameter_gradients import Orders
 from tangentkit.empirical.passes.recording import AnotherGraphError, Recording, record
 from tangentkit.empirical.reading.independence import check_all, keeps_apart, spread
-from tangentkit.empirical.reading.sample_moves import answers
+from tangentkit.empirical.reading.sample_moves import with_path
 from tangentkit.empirical.structure import LARGE
 from tangentkit.empirical.trust.profile import Profile, profile, profile_of
 from tangentkit.empirical.trust.verification import prove
@@ -53,28 +53,35 @@ class Profiles:
 
     def take_over(self, other: "Profiles") -> None:
         """Takes over what is known of a model with the same layers, at other weights."""
-        self._found, self.orders = dict(other._found), other.orders
+        self._found, self.orders = dict(other._found), other.orders.copy()
 
     def record(self, batch: Batch, profile: Profile) -> Recording:
         """Runs a batch; rules that are unproven are compared with autograd on it.
+
+        Args:
+            batch: samples.
+            profile: of samples like these, as it is or as it was before a batch revised it.
 
         Raises:
             ModelError: its samples see each other.
             WrongRuleError: a rule disagrees.
         """
-        structure, given = profile.structure, profile.structure.answers
-        if structure.answers:
-            recording, given = answers(lambda: record(self.function, batch, structure), batch_size(batch))
+        structure = self._current(profile).structure
+        path = structure.path
+        if structure.path:
+            recording, path = with_path(lambda: record(self.function, batch, structure), batch_size(batch))
         else:
             recording = record(self.function, batch, structure)
-        elsewhere = given != structure.answers
+        elsewhere = path != structure.path
         self.check_independence(batch, profile, recording.outputs, every=elsewhere)
         wanted = set(structure.names() if structure.doubtful or elsewhere else structure.unproven)
         if wanted:
             proven, wrong = prove(recording, batch, wanted)
             if wrong:
                 raise WrongRuleError(wrong)
-            profile.structure = replace(structure, unproven=structure.unproven - proven)
+            if proven & structure.unproven:
+                still = replace(structure, unproven=structure.unproven - proven)
+                self._revise(profile, structure=still)
         return recording
 
     def learn_orders(self, x: Batch, profile: Profile) -> None:
@@ -93,14 +100,14 @@ class Profiles:
 
         Args:
             batch: samples.
-            profile: of samples like these.
+            profile: of samples like these, as it is or as it was before a batch revised it.
             outputs: of the batch, if they are at hand.
             every: whether to look at every sample, as is done anyway where some may be moved.
 
         Raises:
             ModelError: they do.
         """
-        n = batch_size(batch)
+        n, profile = batch_size(batch), self._current(profile)
         every = (every or profile.structure.routed) and n > 1
         if not every and n <= profile.independent:
             return
@@ -108,7 +115,7 @@ class Profiles:
         if every:
             check_all(self.function, batch, outputs)
         elif keeps_apart(self.function, batch, outputs):
-            profile.independent = n
+            self._revise(profile, independent=n)
 
     def computed(self, x: Batch, work: Callable[[], Result]) -> Result:
         """Does some work with all samples, revising; then warns, once, of parameters that none was seen to use.
@@ -135,3 +142,18 @@ class Profiles:
             except WrongRuleError as error:
                 revised = replace(self.of(x).structure.without(error.reasons), vmap=False)
             self._found[describe(x)] = profile_of(self.function, x, revised)
+
+    def _current(self, profile: Profile) -> Profile:
+        """The profile with all that batches have shown since it was handed out.
+
+        What is under way goes on with its own where another thread has meanwhile disproved the layers and begun
+        afresh; revisions of the same layers share their sizes.
+        """
+        found = self._found[profile.samples]
+        return found if found.sizes is profile.sizes else profile
+
+    def _revise(self, profile: Profile, **changes: Any) -> None:
+        """Puts a revised profile in the place of the current one; kernels that share the old one do not see it."""
+        current = self._current(profile)
+        if current is self._found[profile.samples]:
+            self._found[profile.samples] = replace(current, **changes)

@@ -75,7 +75,7 @@ class Sign(Dual):
         return _at_zero_or_else(xx, 0.0, 1.0)
 
     def derivative_diag(self, xx: Tensor) -> Tensor:
-        """0."""
+        """The derivative is 0 everywhere."""
         return torch.zeros_like(xx)
 
 
@@ -252,7 +252,7 @@ class Monomial(Dual):
             raise InputError("bad power of a monomial", expected="an integer >= 0", got=repr(self.power))
 
     def both(self, xx: Tensor, xy: Tensor, yy: Tensor) -> tuple[Tensor, Tensor]:
-        """Two polynomials."""
+        """Both expectations, as values of two polynomials."""
         return self(xx, xy, yy), self.derivative(xx, xy, yy)
 
     def __call__(self, xx: Tensor, xy: Tensor, yy: Tensor) -> Tensor:

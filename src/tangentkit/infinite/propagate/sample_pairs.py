@@ -36,7 +36,7 @@ class Panel:
 
     @staticmethod
     def concatenated(panels: "Sequence[Panel]") -> "Panel":
-        """All their samples."""
+        """One panel of the samples of several."""
         if len(panels) == 1:
             return panels[0]
         first = panels[0]
@@ -135,7 +135,7 @@ class Selves(Pairing):
         return values
 
     def note_variance(self, node: int, k: Tensor, axes: Axes) -> None:
-        """Keeps the diagonal."""
+        """Keeps the diagonal, which holds the variances of later covariances."""
         # Noted anew whenever it is seen: K at equal positions is then the variance to the last bit, its dual exact.
         if not all(0 in axis.offsets for axis in axes):
             return
@@ -149,7 +149,7 @@ class _Two(Pairing):
     """Samples of two panels, whose variances are known before they meet."""
 
     def note_variance(self, node: int, k: Tensor, axes: Axes) -> None:
-        """Nothing."""
+        """Keeps nothing: the variances were known before."""
 
 
 class Products(_Two):
@@ -161,7 +161,7 @@ class Products(_Two):
 
     @property
     def pairs(self) -> int:
-        """n · m."""
+        """The number of pairs, n · m."""
         return len(self.first) * len(self.second)
 
     def gram(self, source: int, axes: Axes) -> tuple[Tensor, float]:
@@ -221,7 +221,7 @@ class Listed(_Two):
 
     @property
     def pairs(self) -> int:
-        """n · m."""
+        """The number of pairs, n · m."""
         return self.shape[0] * self.shape[1]
 
     def gram(self, source: int, axes: Axes) -> tuple[Tensor, float]:

@@ -36,7 +36,7 @@ class Graph(Protocol):
         ...
 
     def number(self, argument: Any) -> float | None:
-        """A constant number."""
+        """The number that an argument is; None if it is no constant."""
         ...
 
 

@@ -79,7 +79,7 @@ class Reader:
         self.dtype: torch.dtype | None = None
 
     def read(self) -> Reading:
-        """The whole graph."""
+        """Reads the whole graph, node by node."""
         for node in self.traced.graph.nodes:
             try:
                 if node.op == "output":

@@ -208,7 +208,7 @@ class GradientDescent(_Steps):
 
     @property
     def bound(self) -> float:
-        """2."""
+        """A mode converges if and only if lr ρ is below 2."""
         return 2.0
 
     def progress(self, rates: Float[Tensor, " r"], times: Float[Tensor, " t"]) -> Float[Tensor, "t r"]:

@@ -105,7 +105,7 @@ class DecomposedFit(Fit):
         return torch.cat([half, k]), torch.cat([gains * half, outside / self.ridge])
 
     def leave_one_out(self, Y: Float[Tensor, "nc q"], *, blocks: int) -> Float[Tensor, "nc q"]:
-        """From the decomposition."""
+        """The leave-one-out predictions, read off the decomposition."""
         return self.parts.leave_one_out(Y, ridge=self.ridge, blocks=blocks)
 
     def with_ridge(self, ridge: float, Y: Float[Tensor, "n q"]) -> "DecomposedFit":

@@ -180,7 +180,7 @@ class FactoredGram(Gram):
 
     @property
     def rows(self) -> int:
-        """n."""
+        """The number of rows, n."""
         return len(self.features)
 
     def times(self, V: Float[Tensor, "n q"]) -> Float[Tensor, "n q"]:
@@ -222,7 +222,7 @@ class FactoredGram(Gram):
         ridge: float,  # noqa: ARG002
         memory: Memory,
     ) -> tuple[Space, Lift]:
-        """Of Φ."""
+        """The space that Φ spans."""
         _check_budget(self.features.numel(), roots, memory)
         return FeatureSpace(self.features.clone(), roots, intercept=False), lambda gamma: gamma
 

@@ -160,7 +160,7 @@ class LBFGS(Minimizer):
     """The largest entry of the gradient at the end."""
 
     def minimize(self, objective: Objective) -> Fitted:
-        """From zero."""
+        """Minimizes the objective, starting from zero."""
         (rows, q), (objective, K), losses = objective.shape, objective.held(), []
 
         def split(x: np.ndarray) -> tuple[Tensor, Tensor]:
@@ -248,7 +248,7 @@ class Adam(Minimizer):
     """What counts as converged: the largest entry of the gradient at the end."""
 
     def minimize(self, objective: Objective) -> Fitted:
-        """From zero."""
+        """Minimizes the objective, starting from zero."""
         objective, _ = objective.held()
         A, b = objective.zeros()
         optimizer = torch.optim.Adam([A, b], lr=self.learning_rate, betas=self.betas)

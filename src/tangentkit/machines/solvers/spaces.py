@@ -183,7 +183,7 @@ class FeatureSpace(Space):
         return Inverse(apply)
 
     def coefficients(self, a: Float[Tensor, "k q"]) -> Float[Tensor, "d q"]:
-        """Those of Ψ."""
+        """The coefficients of a function in terms of Ψ."""
         return a[: self.d]
 
     @cached_property

@@ -77,7 +77,7 @@ class Search:
 
     @staticmethod
     def bytes(factors: Factors) -> int:
-        """That it takes."""
+        """The bytes that the bases take."""
         entries = sum(length * min(length, 2 * RANK) for length in (factors.rows, factors.p))
         return entries * (8 + factors.outgoing.element_size())
 

@@ -35,6 +35,6 @@ class Coordinates:
         return some
 
     def sums(self) -> Tensor:
-        """(n, dim)."""
+        """The sums of all that was added, (n, dim)."""
         circle = self.wide[:, : self.dim] + self.wide[:, self.dim :]
         return circle + torch.fft.irfft(self.waves, n=self.dim)

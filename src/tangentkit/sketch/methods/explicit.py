@@ -115,13 +115,13 @@ class GaussianSketch(DenseSketch):
     """Independent normal entries: the reference of all sketches."""
 
     def draw(self, key: Key, n: int) -> Tensor:
-        """Standard normal numbers."""
+        """Draws standard normal numbers."""
         return normals(key, n)
 
 
 class RademacherSketch(DenseSketch):
-    """Independent signs."""
+    """A sketch by a dense matrix of independent signs."""
 
     def draw(self, key: Key, n: int) -> Tensor:
-        """Signs."""
+        """Draws independent signs."""
         return signs(key, n)

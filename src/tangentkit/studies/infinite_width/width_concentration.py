@@ -169,7 +169,7 @@ def converges(model: nn.Module, x: Tensor, y: Tensor, rate: float, key: Key) -> 
 
 
 def network(sizes: tuple[int, ...], key: Key) -> nn.Sequential:
-    """In float64."""
+    """The network of the trial, in float64."""
     return arora_mlp(sizes, seed=key).double()
 
 

@@ -41,7 +41,7 @@ STUDIES: tuple[Study, ...] = (
     Study(
         name="kernel-cost",
         title="What exact and projected tangent kernels cost",
-        question="How much dearer is the exact tangent kernel than its random projections, and how does it grow?",
+        question="How much more does an exact tangent kernel cost than its random projections, and how does it grow?",
         source="Engel et al. (ICLR 2024), Table 4 and the cost model",
         paper="Engel 2024",
         cost={

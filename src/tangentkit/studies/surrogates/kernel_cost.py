@@ -185,7 +185,7 @@ def _claims(at: dict[str, Records], slopes: dict[str, tuple[float, ...]], larges
     )
     return (
         Claim(
-            "The exact kernel is much dearer than its projection",
+            "The exact kernel is much more expensive than its projection",
             f"log10 of the ratio of times, trNTK to proj-trNTK, {largest} images",
             ratios["trNTK", "proj-trNTK"],
             low=1.0,
@@ -193,7 +193,7 @@ def _claims(at: dict[str, Records], slopes: dict[str, tuple[float, ...]], larges
             needs=needs,
         ),
         Claim(
-            "The projected trace is dearer than the projected pseudo-NTK",
+            "The projected trace is more expensive than the projected pseudo-NTK",
             f"log10 of the ratio of times, proj-trNTK to proj-pNTK, {largest} images",
             ratios["proj-trNTK", "proj-pNTK"],
             low=0.0,

@@ -24,7 +24,7 @@ NUMBERS = ("tau", "difference", "agreement", "time")
 def report(
     records: Records, *, images: Sequence[int], sentences: tuple[int, int], model: str, dim: int
 ) -> Result:
-    """Of finished trials.
+    """The report of finished trials.
 
     Args:
         records: of all three kinds of trials.

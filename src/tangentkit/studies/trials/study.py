@@ -99,5 +99,5 @@ class Study:
     """A short name of the publication, by which the index groups studies."""
 
     def load(self) -> StudyModule:
-        """The study's code."""
+        """Imports the study's code."""
         return cast(StudyModule, import_module(self.module))

@@ -101,7 +101,7 @@ def same_records(code: str) -> Callable[[F], F]:
 
 
 def label(settings: Mapping[str, Any]) -> str:
-    """Settings in words."""
+    """The settings of the trial in words."""
     return ", ".join(f"{name} {value}" for name, value in settings.items())
 
 

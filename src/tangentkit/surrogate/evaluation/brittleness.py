@@ -67,7 +67,7 @@ class Brittleness(Outcome):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """The results as plain numbers."""
         shares = self.changed.mean(0).tolist()
         return super().to_dict() | {"numbers": list(self.numbers), "shares": shares}
 

@@ -65,7 +65,7 @@ class AttributionEvaluation:
 
     @property
     def questions(self) -> list[str]:
-        """Their titles."""
+        """The titles of the questions that were asked."""
         return list(self.outcomes)
 
     @property
@@ -171,8 +171,8 @@ def evaluate_attribution(
     =====================  ====================================================================================
     test                   what is asked
     =====================  ====================================================================================
-    `PredictsSubsets`      do sums of scores foretell networks trained on subsets: linear datamodeling score
-    `PredictsAbsences`     do they foretell networks trained without k samples: leave-k-out
+    `PredictsSubsets`      do sums of scores predict networks trained on subsets: linear datamodeling score
+    `PredictsAbsences`     do they predict networks trained without k samples: leave-k-out
     `FindsMislabels`       are self-scores of wrong labels the largest: AUROC
     `ChangesPredictions`   do predictions change without the samples that speak for them: brittleness
     `FindsGroup`           do shortcuts, or data mixed in, come first for what they mislead: average precision

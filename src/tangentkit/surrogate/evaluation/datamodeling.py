@@ -1,4 +1,4 @@
-"""The linear datamodeling score: do sums of scores foretell what networks trained on subsets say?
+"""The linear datamodeling score: do sums of scores predict what networks trained on subsets say?
 
 For every test sample, the scores of the training samples of a subset are added up, and compared over subsets with the
 margin ln p/(1 - p) of the true class, p the probability that a network trained on that subset gives it. The score is
@@ -62,7 +62,7 @@ class DatamodelingScore(Outcome):
         return _interval(self.value - other.value, self.draws - other.draws, self.subsets, 2)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """The results as plain numbers."""
         points = {"points low": self.points_interval.low, "points high": self.points_interval.high}
         return super().to_dict() | points | {"subsets": self.subsets, "undefined": self.undefined}
 
@@ -120,7 +120,7 @@ def noise_ceiling(
     bootstrap: int = 1000,
     seed: int = 0,
 ) -> DatamodelingScore:
-    """How well networks foretell others that were trained on the same subsets: what training itself leaves open.
+    """How well networks predict others that were trained on the same subsets: what training itself leaves open.
 
     Its value r is the linear datamodeling score of their margins. Where a margin is a mean for the subset and noise
     of the training, a method that knew the means would score about √r, and none can score more.

@@ -47,7 +47,7 @@ class MislabelDetection(Outcome):
         return float(trapezoid(self.curve[1], self.curve[0]))
 
     def figure(self) -> Figure:
-        """The detection curve."""
+        """The detection curve as data of a figure."""
         return Lines(
             title="Wrong labels found",
             caption=f"The share of wrong labels among the samples of largest self-scores. {self.note}",
@@ -58,7 +58,7 @@ class MislabelDetection(Outcome):
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """The results as plain numbers."""
         return super().to_dict() | {"area": self.area, "wrong": int(self.wrong.sum())}
 
 

@@ -46,7 +46,7 @@ class Given(Method):
     _latest: tuple[Any, Scores] | None = field(default=None, repr=False)
 
     def scores(self, x: Any, classes: Int[Tensor, " n"]) -> Float[np.ndarray, "n m"]:
-        """Of these samples."""
+        """The scores of the training samples for these test samples."""
         if self._latest is None or self._latest[0] is not x:
             self._latest = x, self.attribute(x)
         return scores_for(self._latest[1], classes)
@@ -66,11 +66,11 @@ class Random(Method):
     name = RANDOM
 
     def scores(self, x: Any, classes: Int[Tensor, " n"]) -> Float[np.ndarray, "n m"]:  # noqa: ARG002
-        """Drawn."""
+        """Scores that are drawn at random."""
         return Key(self.seed).fold("random scores").numpy().normal(size=(len(classes), self.m))
 
     def self_scores(self, train: Any, labels: Int[Tensor, " m"]) -> Float[np.ndarray, " m"]:  # noqa: ARG002
-        """Drawn."""
+        """Self-scores that are drawn at random."""
         return Key(self.seed).fold("random self-scores").numpy().normal(size=self.m)
 
 

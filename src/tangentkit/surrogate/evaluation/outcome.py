@@ -72,7 +72,7 @@ class Outcome(ABC):
         return drawn(self.figure(), ax)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain numbers."""
+        """The results as plain numbers."""
         ends = {"low": self.interval.low, "high": self.interval.high}
         chance = None if math.isnan(self.chance) else self.chance
         return {"name": self.name, "value": self.value, **ends, "chance": chance, "note": self.note}

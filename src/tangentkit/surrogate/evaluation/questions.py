@@ -50,7 +50,7 @@ class Task:
 
     @cached_property
     def train_labels(self) -> Int[Tensor, " m"]:
-        """All of them."""
+        """The labels of all training samples."""
         return torch.cat([torch.as_tensor(targets) for _, targets in self.train]).long().cpu()
 
     @cached_property
@@ -101,7 +101,7 @@ class Question(ABC):
 
 @dataclass(frozen=True, eq=False)
 class PredictsSubsets(Question):
-    """Do sums of scores foretell what networks trained on random subsets say? The linear datamodeling score."""
+    """Do sums of scores predict what networks trained on random subsets say? The linear datamodeling score."""
 
     subsets: int = 50
     share: float = 0.5
@@ -122,7 +122,7 @@ class PredictsSubsets(Question):
 
 @dataclass(frozen=True, eq=False)
 class PredictsAbsences(Question):
-    """Do scores foretell what networks say that were trained without k random samples? Leave-k-out retraining.
+    """Do scores predict what networks say that were trained without k random samples? Leave-k-out retraining.
 
     The fewer are left out, the more of what is seen is the noise of training, and the more networks it takes.
     """
@@ -249,7 +249,7 @@ class FindsSameSample(Question):
     title: str = "same sample"
 
     def prepared(self, task: Task) -> Answer:
-        """Chooses the copies."""
+        """Chooses the samples that are copied."""
         m = len(task.train)
         chosen = Key(task.seed).fold("copies").numpy().permutation(m)[: self.copies]
         x, y = task.train.take(torch.from_numpy(chosen))
@@ -269,7 +269,7 @@ class DependsOnModel(Question):
     title: str = "like a random model"
 
     def prepared(self, task: Task) -> Answer:
-        """Needs the network."""
+        """Makes sure that there is a network to ask."""
         model = task.network(self.title)
 
         def answer(method: Method) -> Outcome | None:

@@ -89,7 +89,7 @@ class KernelView:
 
     @cached_property
     def offsets(self) -> NDArray[np.float64]:
-        """The offset, (c,)."""
+        """The offset of each class, (c,)."""
         return as_array(self.offset)
 
     def rows(self) -> Iterator[tuple[slice, NDArray[np.float64]]]:
@@ -171,12 +171,12 @@ class Explanation:
 
     @property
     def num_test(self) -> int:
-        """Test samples."""
+        """The number of test samples."""
         return len(self.logits)
 
     @property
     def num_train(self) -> int:
-        """Training samples."""
+        """The number of training samples."""
         return len(self.train_labels)
 
     @cached_property

@@ -65,7 +65,7 @@ class PageServer(ThreadingHTTPServer):
 
 
 class PageRequest(BaseHTTPRequestHandler):
-    """One request."""
+    """Answers one request of a browser."""
 
     server: PageServer
     server_version, sys_version = "tangentkit", ""

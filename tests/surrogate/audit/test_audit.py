@@ -273,7 +273,7 @@ def test_clean_data_make_a_page_that_says_so(tmp_path):
     assert "Nothing was flagged." in found.report(tmp_path / "page.html").read_text()
 
 
-def test_refusals():
+def test_bad_kernels_and_labels_are_refused():
     x, y = groups(60)
     with pytest.raises(InputError, match="ConjugateKernel"):
         tk.audit(plain(), (x, y), tk.TangentKernel(plain()))
