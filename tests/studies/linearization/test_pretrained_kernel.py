@@ -165,3 +165,11 @@ def test_accuracy_is_that_of_signs():
 def test_bad_settings_are_refused(wrong):
     with pytest.raises(InputError, match="bad"):
         dataclasses.replace(TINY, **wrong)
+
+
+def test_a_loss_that_rounds_to_zero_is_drawn_as_the_least_of_the_others():
+    learned = records(gain=2.0, pace=1.0, rescaled=1.0)
+    for record in learned:
+        record["trained_losses"] = np.array([0.5, 0.0])
+    curves = result(CONFIG, Records(learned)).figures["loss-mlp-classes"].series
+    assert all(np.isfinite(series.y).all() for series in curves.values())

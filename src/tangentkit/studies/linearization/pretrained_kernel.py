@@ -283,13 +283,18 @@ def _table(records: Records) -> Table:
     )
 
 
+def _log10(losses: np.ndarray) -> np.ndarray:
+    """log10 of losses; one that rounds to zero counts as the least of the others."""
+    return np.log10(np.maximum(losses, losses[losses > 0].min(initial=1.0)))
+
+
 def _figures(records: Records) -> dict[str, Figure]:
     figures: dict[str, Figure] = {}
     for network, rows in records.by("network").items():
         for index, some in rows.by("index").items():
             kind = "classes" if index == CLASSES else f"j{index}"
             epochs = np.arange(1, len(some[0]["initial_losses"]) + 1)
-            curves = {name: np.log10(np.stack(some.column(f"{name}_losses"))) for name in ORIGINS}
+            curves = {name: _log10(np.stack(some.column(f"{name}_losses"))) for name in ORIGINS}
             figures[f"loss-{network}-{kind}"] = Lines(
                 title=f"Training on the same labels: {NETWORKS[network]}, {_labels(index)}",
                 caption="Training loss of the linear models over the epochs; bands are standard errors over seeds. "
