@@ -86,7 +86,7 @@ def test_a_network_with_one_logit_tells_two_classes_apart(data):
     a = surrogate.attribute(z)
     torch.testing.assert_close(a.network[:, 1] - a.network[:, 0], model(z)[:, 0].detach())
     published = tk.Surrogate(model, tk.TangentKernel(model), machine=tk.KernelGLM(solver="sgd"))
-    assert published.fit(x, (y > 0).long()).attribute(z).scores.shape == (9, 1, 40)
+    assert published.fit(x, (y > 0).long()).attribute(z).scores.shape == (9, 2, 40)
     found = published.faithfulness(x, (y > 0).long(), bootstrap=2, tau="class-1").kendall_tau.value
     of_class_1 = published.decision_function(x)[:, 0]
     assert found == pytest.approx(kendall_tau(model(x)[:, 0].detach(), of_class_1))

@@ -21,7 +21,7 @@ from tangentkit.linalg.operators.operator import Operator
 from tangentkit.linalg.operators.spans import spans
 from tangentkit.linearized.labeled import labeled
 from tangentkit.machines import KernelGLM
-from tangentkit.surrogate.attribution import Attribution
+from tangentkit.surrogate.attribution import Attribution, both_sides
 from tangentkit.surrogate.cross_matrix import CrossMatrix, OfFeatures, OfKernel, OfOperator
 from tangentkit.surrogate.faithfulness import Faithfulness, measure_faithfulness
 from tangentkit.surrogate.network import class_labels, network_logits, network_of
@@ -155,7 +155,7 @@ class Surrogate:
             x: samples.
             cross: κ(x, train) (n, m), where it is there already.
         """
-        return self.attribute(x, cross=cross).logits
+        return self._own(self.attribute(x, cross=cross).logits)
 
     def predict_proba(self, x: Any, *, cross: Operator | Tensor | None = None) -> Float[Tensor, "n c"]:
         """Probabilities of the classes."""
@@ -175,6 +175,9 @@ class Surrogate:
     def attribute(self, x: Any, *, cross: Operator | Tensor | None = None) -> Attribution:
         """Which training samples the logits of samples come from: A(x, x_i)^c = W_ic κ(x, x_i) + b_c / m.
 
+        There are scores for every class. Where the machine has one logit z for two classes (one against the rest),
+        those for class 1 add up to z, and those for class 0 are their negatives.
+
         Args:
             x: samples.
             cross: κ(x, train) (n, m), where it is there already.
@@ -182,10 +185,11 @@ class Surrogate:
         self._check_fitted()
         source = sources_of(self.kernel, x)["x"]
         errors = getattr(self.kernel, "with_error", None)
+        weights, offset = both_sides(self.coef_, self.intercept_)
         return Attribution(
             self._cross(source, cross),
-            self.coef_,
-            self.intercept_,
+            weights,
+            offset,
             labels=self.labels_,
             network=network_logits(self.network, source),
             samples=(source, self.train_),
@@ -226,7 +230,7 @@ class Surrogate:
         """
         a = self.attribute(x, cross=cross)
         labels = class_labels(y, len(self.classes_), len(a.network))
-        return measure_faithfulness(a.network, self._class_logits(a.logits), labels, **options)
+        return measure_faithfulness(a.network, self._class_logits(self._own(a.logits)), labels, **options)
 
     def _cross(self, source: SampleSource, cross: Operator | Tensor | None) -> CrossMatrix:
         n, m = len(source), len(self.labels_)
@@ -243,6 +247,10 @@ class Surrogate:
             assert isinstance(self.kernel, HasFeatures)
             return OfFeatures(self.kernel.features, source, self.features_)
         return OfKernel(self.kernel, {"x": source, "y": self.train_})
+
+    def _own(self, logits: Float[Tensor, "n k"]) -> Float[Tensor, "n c"]:
+        """The logits of the machine itself, of those of all classes: of one logit alone the last."""
+        return logits[:, -len(self.intercept_) :]
 
     def _class_logits(self, logits: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
         """Logits whose softmax are the probabilities."""
