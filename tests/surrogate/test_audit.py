@@ -276,7 +276,9 @@ def test_clean_data_make_a_page_that_says_so(tmp_path):
 def test_refusals():
     x, y = groups(60)
     with pytest.raises(InputError, match="ConjugateKernel"):
-        tk.audit(plain(), (x, y), tk.TangentKernel(plain()))
+        tk.audit(model := plain(), (x, y), tk.TangentKernel(model))
+    with pytest.raises(InputError, match="the kernel is of another network"):
+        tk.audit(plain(), (x, y), tk.ConjugateKernel(plain()))
     with pytest.raises(InputError, match=r"expected shape \(60,\), got \(59,\)"):
         tk.audit(plain(), (x, y[:-1]))
     with pytest.raises(InputError, match="labels are no classes"):

@@ -112,6 +112,32 @@ def test_a_kernel_of_another_network_is_refused(model, data):
     del x, y
 
 
+def test_a_matrix_of_another_kernel_network_or_data_is_refused(model, data, tmp_path):
+    x, y, z = data
+    kernel = tk.TangentKernel(model).normalized()
+    torch.manual_seed(7)
+    other = tk.TangentKernel(nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 3)).double())
+    stored = tk.gram(tk.ConjugateKernel(model), x, store=tmp_path / "k.zarr", progress=False)
+    wrong = [tk.TangentKernel(model)(x), other.normalized()(x), kernel(x.flip(0)), stored]
+    for matrix in wrong:
+        with pytest.raises(InputError, match=r"Gram matrix is not that of this kernel.*in this order"):
+            tk.Surrogate(model, kernel).fit(x, y, gram=matrix)
+    fitted = tk.Surrogate(model, kernel).fit(x, y, gram=kernel(x).float())
+    with pytest.raises(InputError, match="`cross` is not that of this kernel"):
+        fitted.attribute(z, cross=kernel(z.flip(0), x))
+    fitted.attribute(z, cross=kernel(z, x).float())
+
+
+def test_words_are_no_labels_and_data_sets_bring_theirs(model, data):
+    x, y, _ = data
+    surrogate = tk.Surrogate(model, tk.TangentKernel(model))
+    with pytest.raises(InputError, match=r"labels are no numbers.*'cat'.*classes\.index"):
+        surrogate.fit(x, ["cat", "dog", "cow", "dog"] * 10)
+    pairs = TensorDataset(x, y)
+    surrogate.fit(pairs)
+    assert surrogate.faithfulness(pairs, bootstrap=2) == surrogate.faithfulness(x, y, bootstrap=2)
+
+
 def test_bad_input_is_named(model, data):
     x, y, z = data
     kernel = tk.TangentKernel(model)

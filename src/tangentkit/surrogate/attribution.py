@@ -4,8 +4,8 @@ Scores have the unit of a logit. A positive score of output c is a training samp
 negative one that speaks against it (harmful). They are not normalized: over all training samples they add up to the
 logit itself.
 
-Of two classes a machine may have one logit z, that of the second against the first. An attribution holds both sides of
-it: the scores for class 1 add up to z, those for class 0 are the same with the other sign and add up to -z.
+Of two classes a machine may have one logit z, that of the second against the first. An attribution holds both sides
+of it: the scores for class 1 add up to z, those for class 0 are the same with the other sign and add up to -z.
 """
 
 from collections.abc import Callable, Iterator

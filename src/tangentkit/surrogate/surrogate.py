@@ -25,6 +25,7 @@ from tangentkit.surrogate.attribution import Attribution, both_sides
 from tangentkit.surrogate.cross_matrix import CrossMatrix, OfFeatures, OfKernel, OfOperator
 from tangentkit.surrogate.faithfulness import Faithfulness, measure_faithfulness
 from tangentkit.surrogate.network import class_labels, network_logits, network_of
+from tangentkit.surrogate.sameness import check_matrix
 
 AT_ONCE = 1024
 """Samples whose features are computed at a time."""
@@ -106,13 +107,11 @@ class Surrogate:
             progress: whether to show a bar on a terminal; or a function (stage, done, total).
 
         Raises:
-            InputError: labels and samples do not match, or a class of the network has no sample.
+            InputError: labels and samples do not match, a class of the network has no sample, or the given matrix
+                is of another kernel, network or other samples.
             BudgetError: the kernel matrix does not fit in memory.
         """
-        if y is None:
-            pairs = labeled(x, None)
-            y = torch.cat([torch.as_tensor(targets) for _, targets in pairs])
-            x = x.inputs if hasattr(x, "inputs") else x
+        x, y = _parted(x, y)
         source = sources_of(self.kernel, x)["x"]
         outputs = network_logits(self.network, _first(source)).shape[1]
         labels = class_labels(y, outputs, len(source), every=True)
@@ -124,6 +123,8 @@ class Surrogate:
                 gram_of(self.kernel, source, progress=progress) if gram is None else as_operator(gram)
             )
             _check_gram(self.gram_, len(source))
+            if gram is not None:
+                check_matrix(self.gram_, self.kernel, source, source, "the Gram matrix")
         self.train_, self.labels_ = source, labels
         self.classes_ = torch.arange(outputs)
         return self._solved(self.machine)
@@ -184,6 +185,9 @@ class Surrogate:
         """
         self._check_fitted()
         source = sources_of(self.kernel, x)["x"]
+        if cross is not None:
+            _check_cross(as_operator(cross), len(source), len(self.labels_))
+            check_matrix(as_operator(cross), self.kernel, source, self.train_, "the matrix `cross`")
         errors = getattr(self.kernel, "with_error", None)
         weights, offset = both_sides(self.coef_, self.intercept_)
         return Attribution(
@@ -218,16 +222,17 @@ class Surrogate:
 
     @briefly
     def faithfulness(
-        self, x: Any, y: Any, *, cross: Operator | Tensor | None = None, **options: Any
+        self, x: Any, y: Any = None, *, cross: Operator | Tensor | None = None, **options: Any
     ) -> Faithfulness:
         """How faithfully it repeats the network on samples: Kendall's τ, TAD, agreement, R², each with its error.
 
         Args:
             x: samples, which the training did not see.
-            y: their labels.
+            y: their labels; None for a data set of pairs or labeled data.
             cross: κ(x, train) (n, m), where it is there already.
             options: see `measure_faithfulness`.
         """
+        x, y = _parted(x, y)
         a = self.attribute(x, cross=cross)
         labels = class_labels(y, len(self.classes_), len(a.network))
         return measure_faithfulness(a.network, self._class_logits(self._own(a.logits)), labels, **options)
@@ -236,12 +241,7 @@ class Surrogate:
         n, m = len(source), len(self.labels_)
         if cross is not None:
             given = as_operator(cross)
-            if given.shape != (n, m):
-                raise InputError(
-                    "the matrix does not match the samples",
-                    expected=f"κ(x, train) of shape ({n}, {m})",
-                    got=tuple(given.shape),
-                )
+            _check_cross(given, n, m)
             return OfOperator(given)
         if self.features_ is not None:
             assert isinstance(self.kernel, HasFeatures)
@@ -283,6 +283,24 @@ def _features(kernel: HasFeatures, source: SampleSource, progress: bool | Progre
             everything[span] = first if span.start == 0 else kernel.features(source.read(span))
             advance()
     return everything
+
+
+def _parted(x: Any, y: Any) -> tuple[Any, Any]:
+    """Samples and labels; those of a data set of pairs, or of labeled data, where none are given."""
+    if y is not None:
+        return x, y
+    pairs = labeled(x, None)
+    y = torch.cat([torch.as_tensor(targets) for _, targets in pairs])
+    return (x.inputs if hasattr(x, "inputs") else x), y
+
+
+def _check_cross(given: Operator, n: int, m: int) -> None:
+    if given.shape != (n, m):
+        raise InputError(
+            "the matrix does not match the samples",
+            expected=f"κ(x, train) of shape ({n}, {m})",
+            got=tuple(given.shape),
+        )
 
 
 def _check_gram(G: Operator, m: int) -> None:

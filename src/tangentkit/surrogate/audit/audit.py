@@ -21,6 +21,7 @@ from tangentkit.surrogate.audit.poison import FEWEST, FEWEST_CLASSES, trigger_cl
 from tangentkit.surrogate.audit.result import Audit
 from tangentkit.surrogate.audit.searches import FEW, Case
 from tangentkit.surrogate.forensics import read_mask
+from tangentkit.surrogate.network import network_of
 
 LEVEL = 0.05
 
@@ -73,7 +74,7 @@ def audit(
         progress: whether to show a bar on a terminal; or a function (stage, done, total).
 
     Raises:
-        InputError: data, labels, names or options do not fit.
+        InputError: data, labels, names or options do not fit, or the kernel is of another network.
         NumericalError: features are not finite.
 
     Example:
@@ -89,6 +90,7 @@ def audit(
         raise InputError("bad level", expected="0 < level < 1", got=level)
     budget = memory_budget(memory)
     kernel = ConjugateKernel(model, forward=forward, memory=memory) if kernel is None else kernel
+    network_of(model, kernel, forward)  # refuses the kernel of another network
     evidence = gather(kernel, data, seed=seed, budget=budget, progress=progress)
     case = Case(evidence, level, budget, progress)
     if len(case.firsts) < 4:
