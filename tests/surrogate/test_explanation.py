@@ -73,6 +73,14 @@ def test_one_logit_of_two_classes_is_shown_as_one(tmp_path):
     surrogate.attribute(x[:3]).report(tmp_path / "why.html")
 
 
+def test_an_audit_is_taken_for_its_flags(fitted):
+    surrogate, x, y, z = fitted
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    found = tk.audit(model, (torch.cat([x[:-1], x[:1]]), y), progress=False)
+    assert found.flags
+    assert explanation(surrogate.attribute(z), flags=found).flags == found.flags
+
+
 def test_kernels_of_one_name_are_refused(fitted):
     surrogate, _, _, z = fitted
     a = surrogate.attribute(z)

@@ -183,7 +183,7 @@ def _picture(image: Any, file: Path, size: int | None, crop: int | None) -> np.n
     except Exception as error:
         raise DataError(
             f"cannot read the picture {file}",
-            got=f"{type(error).__name__}: {error}",
+            got=_trouble(error),
             hint="remove or replace it",
         ) from None
     if size is not None:
@@ -193,6 +193,16 @@ def _picture(image: Any, file: Path, size: int | None, crop: int | None) -> np.n
         wanted = (size, size) if crop is None else (size * width // shorter, size * height // shorter)
         shown = shown.resize(wanted, image.Resampling.BILINEAR)
     return np.asarray(shown) if crop is None else _middle(np.asarray(shown), crop)
+
+
+def _trouble(error: Exception) -> str:
+    """What a decoder says; not the names that Python gives to bytes in memory."""
+    said = str(error)
+    return (
+        "no picture"
+        if type(error).__name__ == "UnidentifiedImageError"
+        else f"{type(error).__name__}: {said}"
+    )
 
 
 def _middle(picture: np.ndarray, side: int) -> np.ndarray:

@@ -12,6 +12,7 @@ from tangentkit.core.errors import InputError
 from tangentkit.core.memory import memory_budget
 from tangentkit.linalg.operators.operator import Operator
 from tangentkit.surrogate.attribution import Attribution
+from tangentkit.surrogate.audit import Audit
 from tangentkit.surrogate.cross_matrix import OfOperator
 from tangentkit.surrogate.page import Explanation, KernelView, Samples
 
@@ -29,7 +30,7 @@ def explanation(
     train: Any = None,
     name: str = "kernel",
     others: Mapping[str, Attribution] | None = None,
-    flags: Sequence[Any] = (),
+    flags: Any = (),
     title: str = "Why did it say that?",
     notes: Sequence[str] = (),
 ) -> Explanation:
@@ -44,7 +45,7 @@ def explanation(
         train: the training samples, likewise.
         name: of the kernel.
         others: attributions of the same samples by other kernels.
-        flags: what an audit says of the training samples.
+        flags: what an audit says of the training samples: `tk.audit(...)` itself, or flags of it.
         title: of the page.
         notes: sentences about the data and the network.
 
@@ -62,7 +63,7 @@ def explanation(
         classes=tuple(map(str, range(k))) if classes is None else tuple(map(str, classes)),
         network=network[:, 1:] - network[:, :1] if one_logit else network,
         kernels=tuple(_view(label, one, one_logit=one_logit) for label, one in views.items()),
-        flags=flags,
+        flags=flags.flags if isinstance(flags, Audit) else flags,
         title=title,
         notes=[*notes, *told],
     )
