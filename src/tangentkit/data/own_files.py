@@ -54,7 +54,8 @@ def read_files(
     what                        how it is read
     ==========================  =======================================================================
     a folder                    a sub-folder for each class with pictures; values in [0, 1]
-    .npz, .safetensors          inputs under `x`, `inputs` or `images`, labels under `y`, `labels` or `targets`
+    .npz, .safetensors          inputs under `x`, `inputs` or `images`, labels under `y`, `labels` or `targets`;
+                                bytes (uint8) of three axes or more are pictures, as in a folder: values in [0, 1]
     .csv, .jsonl                a sentence and its label in each row, under the names given
     ==========================  =======================================================================
 
@@ -257,7 +258,9 @@ def _of_tensors(path: Path, found: dict[str, Tensor | np.ndarray]) -> OwnData:
             got=f"{tuple(inputs.shape)} and {labels.dtype} {tuple(labels.shape)}",
         )
     values, indices = torch.unique(labels, return_inverse=True)
+    pictures = inputs.dtype == torch.uint8 and inputs.ndim > 2
     inputs = inputs if inputs.is_floating_point() else inputs.float()
+    inputs = inputs / 255 if pictures else inputs
     classes = tuple(str(value) for value in values.tolist())
     return OwnData(Data(inputs, indices, path.stem, "all", classes), tuple(map(str, range(len(inputs)))))
 
