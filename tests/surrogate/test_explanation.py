@@ -81,6 +81,15 @@ def test_an_audit_is_taken_for_its_flags(fitted):
     assert explanation(surrogate.attribute(z), flags=found).flags == found.flags
 
 
+def test_faithfulness_is_a_line_of_every_view_and_a_table_of_the_notes(fitted):
+    surrogate, x, y, z = fitted
+    found = surrogate.faithfulness(x, y, bootstrap=2)
+    page = explanation(surrogate.attribute(z), faithfulness=found)
+    assert f"class for {found.agreement.value:.0f} % of 30 samples" in page.summary
+    assert str(found) in page.notes
+    assert json.loads(gzip.decompress(contents(page, served=False).pieces[TABLES]))["summary"] == page.summary
+
+
 def test_kernels_of_one_name_are_refused(fitted):
     surrogate, _, _, z = fitted
     a = surrogate.attribute(z)

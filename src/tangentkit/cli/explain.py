@@ -91,8 +91,8 @@ def explain(
         title=f"Why does {model} say that? {known.name}",
         notes=[
             f"{model} on {known.name}: {len(known):,} training images, {len(asked):,} test images.",
-            str(faithful),
         ],
+        faithfulness=faithful,
     )
     page = (write_page if out.suffix == ".html" else write_folder)(shown, out)
     _print(page, faithful.to_dict(), str(faithful), as_json=as_json)

@@ -14,6 +14,7 @@ from tangentkit.linalg.operators.operator import Operator
 from tangentkit.surrogate.attribution import Attribution
 from tangentkit.surrogate.audit import Audit
 from tangentkit.surrogate.cross_matrix import OfOperator
+from tangentkit.surrogate.faithfulness import Faithfulness
 from tangentkit.surrogate.page import Explanation, KernelView, Samples
 
 NUMBERS = 8
@@ -33,6 +34,7 @@ def explanation(
     flags: Any = (),
     title: str = "Why did it say that?",
     notes: Sequence[str] = (),
+    faithfulness: Faithfulness | None = None,
 ) -> Explanation:
     """Everything that the page of an attribution shows.
 
@@ -48,6 +50,7 @@ def explanation(
         flags: what an audit says of the training samples: `tk.audit(...)` itself, or flags of it.
         title: of the page.
         notes: sentences about the data and the network.
+        faithfulness: of the surrogate, `surrogate.faithfulness(x, y)`: a line of every view, and its table.
 
     Raises:
         InputError: what is given does not go together.
@@ -65,7 +68,15 @@ def explanation(
         kernels=tuple(_view(label, one, one_logit=one_logit) for label, one in views.items()),
         flags=flags.flags if isinstance(flags, Audit) else flags,
         title=title,
-        notes=[*notes, *told],
+        notes=[*notes, *([] if faithfulness is None else [str(faithfulness)]), *told],
+        summary="" if faithfulness is None else _in_a_line(faithfulness),
+    )
+
+
+def _in_a_line(found: Faithfulness) -> str:
+    return (
+        f"The surrogate names the network's class for {found.agreement.value:.0f} % of {found.points:,} samples, and "
+        f"ranks them by certainty with a rank correlation of {found.kendall_tau.value:.2f} (1 would be alike)."
     )
 
 

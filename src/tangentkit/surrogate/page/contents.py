@@ -74,6 +74,7 @@ def contents(explanation: Explanation, *, served: bool) -> Contents:
     tables = {
         "id": digest.hexdigest()[:16],
         "title": visible(explanation.title),
+        "summary": visible(explanation.summary),
         "notes": [visible(note) for note in (*explanation.notes, *_own_notes(shown))],
         "classes": [visible(name) for name in explanation.classes],
         "outputs": [visible(name) for name in explanation.outputs],

@@ -148,6 +148,8 @@ class Explanation:
     title: str = "Why did it say that?"
     notes: Sequence[str] = ()
     """Sentences about the data, the network and what stood in for what."""
+    summary: str = ""
+    """How far the surrogate is to be trusted, in a short sentence that every view shows; the notes have the table."""
 
     def __post_init__(self) -> None:
         self._check_classes()
