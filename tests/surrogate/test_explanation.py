@@ -85,7 +85,7 @@ def test_faithfulness_is_a_line_of_every_view_and_a_table_of_the_notes(fitted):
     surrogate, x, y, z = fitted
     found = surrogate.faithfulness(x, y, bootstrap=2)
     page = explanation(surrogate.attribute(z), faithfulness=found)
-    assert f"class for {found.agreement.value:.0f} % of 30 samples" in page.summary
+    assert f"agrees with the network on {found.agreement.value:.0f} % of 30 samples" in page.summary
     assert str(found) in page.notes
     assert json.loads(gzip.decompress(contents(page, served=False).pieces[TABLES]))["summary"] == page.summary
 

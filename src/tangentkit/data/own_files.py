@@ -25,6 +25,8 @@ from tangentkit.core.memory import format_bytes, memory_budget
 from tangentkit.data.dataset import Data
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+KINDS = (".npz", ".safetensors", ".csv", ".jsonl")
+"""Files that are read."""
 INPUTS = ("x", "inputs", "images", "input", "data", "features", "X", "x_train")
 LABELS = ("y", "labels", "targets", "label", "target", "Y", "y_train")
 """Names under which inputs and labels are looked for."""

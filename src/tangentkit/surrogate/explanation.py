@@ -75,8 +75,8 @@ def explanation(
 
 def _in_a_line(found: Faithfulness) -> str:
     return (
-        f"The surrogate names the network's class for {found.agreement.value:.0f} % of {found.points:,} samples, and "
-        f"ranks them by certainty with a rank correlation of {found.kendall_tau.value:.2f} (1 would be alike)."
+        f"The surrogate agrees with the network on {found.agreement.value:.0f} % of {found.points:,} samples; rank "
+        f"correlation of certainty {found.kendall_tau.value:.2f}."
     )
 
 

@@ -157,7 +157,7 @@ class _Search:
         noise = label_noise(features, indices, seed=self.seed, progress=self.case.progress)
         probabilities = np.zeros((len(indices), len(counts)))
         probabilities[:, present] = noise.probabilities
-        pairs = tuple((int(present[k]), int(present[l]), rate) for k, l, rate in noise.pairs)
+        pairs = tuple((int(present[right]), int(present[given]), rate) for right, given, rate in noise.pairs)
         self.noise = replace(noise, probabilities=probabilities, pairs=pairs)
         return searches.mislabels(self.case, self.noise, usable)
 

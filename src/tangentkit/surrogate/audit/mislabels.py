@@ -6,8 +6,9 @@ temperature τ, are those of right labels, and a share ε of the labels was draw
     P(label | x) = (1 - ε) softmax(log p(x) / τ)_label + ε / c.
 
 ε and τ have the largest likelihood. Beside them each pair of classes may have a rate of its own, of labels of one
-class that were given to the other (`tangentkit.surrogate.audit.pairs`). The probability r that a label is right follows: that it was not drawn, or was
-drawn and hit by chance. Labels of low r count less in the next fit of the probe, since wrong labels flatten it.
+class that were given to the other (`tangentkit.surrogate.audit.pairs`). The probability r that a label is right
+follows: that it was not drawn, or was drawn and hit by chance. Labels of low r count less in the next fit of the
+probe, since wrong labels flatten it.
 Whether there is any noise at all is decided by a likelihood-ratio test of ε = 0, whose law is half a point mass at 0
 and half chi-squared of one degree, or by the tests of the pairs; each has half of the level.
 
