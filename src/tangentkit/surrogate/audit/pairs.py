@@ -9,6 +9,8 @@ Of uniform noise all T_kl of k ≠ l are the same. Whether one pair has more is 
 controlled by Benjamini and Hochberg's rule. The rates of those that are left are fitted together.
 """
 
+from typing import Any
+
 import numpy as np
 from jaxtyping import Bool, Float, Int
 from scipy import optimize, stats
@@ -58,7 +60,7 @@ def pair_p_values(
             break
         got, kept = ratio[labels == other, k], ratio[labels == k, k]
         steps = np.concatenate([got, -kept])
-        best = optimize.minimize_scalar(
+        best: Any = optimize.minimize_scalar(
             lambda rate, steps=steps: -np.log1p(rate * steps).sum(),
             bounds=(0, MOST * T[k, k]),
             method="bounded",
