@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from selenium.webdriver import Keys
 
+from browsing import set_screen
 from surrogate.page.expected_numbers import margins, softmax
 from surrogate.page.sample_explanation import N
 
@@ -103,6 +104,8 @@ def test_keys_work_from_anywhere(page):
 
 def test_the_chosen_row_stays_in_sight_when_a_filter_is_taken_away(page, explanation):
     shown = page()
+    # A low window: not all rows are in sight at once, however few samples there are.
+    set_screen(shown.browser, 1280, 420)
     last = int(np.flatnonzero(explanation.test_labels == 2)[-1])
     shown.choose("#truth", 2)
     shown.browser.execute_script(
