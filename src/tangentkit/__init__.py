@@ -79,7 +79,10 @@ if TYPE_CHECKING:
     from tangentkit.surrogate import compare_under_attack as compare_under_attack
     from tangentkit.surrogate import evaluate_attribution as evaluate_attribution
     from tangentkit.surrogate import forensics as forensics
+    from tangentkit.surrogate import influence as influence
     from tangentkit.surrogate import neighbors as neighbors
+    from tangentkit.surrogate import representer_points as representer_points
+    from tangentkit.surrogate import trak as trak
 
 _PACKAGES = (
     "analysis",
@@ -152,7 +155,10 @@ _HOMES = {
     "audit": "surrogate",
     "compare_under_attack": "surrogate",
     "forensics": "surrogate",
+    "influence": "surrogate",
     "neighbors": "surrogate",
+    "representer_points": "surrogate",
+    "trak": "surrogate",
 }
 """Public name -> the package it lives in."""
 

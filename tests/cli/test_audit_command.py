@@ -35,7 +35,8 @@ def audited(tangentkit, data, *words):
 def test_a_folder_of_pictures(tangentkit, pictures, tmp_path):
     done = audited(tangentkit, pictures, "--out", "page.html")
     assert done.code == 0, done.err
-    assert "duplicate: dark/00.png: the same as sample" in done.out
+    assert "duplicate: dark/00.png: the same as dark/copy.png" in done.out
+    assert "of the samples their label" in done.out
     page = (tmp_path / "page.html").read_text()
     assert "dark/copy.png" in page
     assert "<b>light" not in page

@@ -2,6 +2,9 @@
 
 import json
 
+import numpy as np
+import pytest
+
 from tangentkit.surrogate.page import open_folder
 
 SMALL = ("explain", "--train", "40", "--test", "10", "--epochs", "1", "--kernel", "conjugate")
@@ -32,3 +35,35 @@ def test_what_cannot_be_is_an_error_and_writes_nothing(tangentkit, tmp_path):
     done = tangentkit(*SMALL, "--out", str(page), "--model", "lenet99")
     assert (done.code, "lenet" in done.err) == (2, True)
     assert not page.parent.exists()
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+def test_own_files_and_an_own_network_are_explained(tangentkit, tmp_path, monkeypatch, form):
+    image = pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(tmp_path)
+    pixels = np.random.default_rng(0).integers(0, 256, (24, 8, 8), dtype=np.uint8)
+    np.savez(tmp_path / "own.npz", x=pixels[:, None], y=np.arange(24) % 2)
+    for i, picture in enumerate(pixels):
+        (tmp_path / "own" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
+        image.fromarray(picture).save(tmp_path / "own" / "ab"[i % 2] / f"{i}.png")
+    (tmp_path / "own_network.py").write_text(
+        "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), "
+        "nn.Linear(8, 2))\n"
+    )
+    data = "own" if form == "folder" else "own.npz"
+    words = (
+        "explain",
+        "--model",
+        "own_network:make",
+        "--data",
+        data,
+        "--epochs",
+        "1",
+        "--kernel",
+        "conjugate",
+    )
+    done = tangentkit(*words, "--test", "6", "--json", "--out", "why")
+    assert done.code == 0, done.err
+    assert open_folder("why").shape == (6, 18)
+    done = tangentkit(*words, "--test", "24", "--out", "why.html")
+    assert (done.code, "more than the 24 of the page" in done.err) == (2, True)

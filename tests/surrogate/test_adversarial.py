@@ -113,3 +113,23 @@ def test_bad_attacks_and_inputs_are_refused(line):
         tk.compare_under_attack(model, Predicts(lambda x: np.zeros((len(x), 2))), x, y)
     with pytest.raises(InputError, match="at least 1"):
         tk.compare_under_attack(model, surrogate, x, y, steps=0)
+
+
+def test_inputs_outside_of_the_bounds_are_refused(line):
+    model, x, y = line
+    surrogate = Predicts(lambda x: np.zeros(len(x)))
+    outside = 3 * x - 1
+    with pytest.raises(InputError, match=rf"from 0 to 1, got {float(outside.min()):.4g} to .*bounds="):
+        tk.compare_under_attack(model, surrogate, outside, y)
+    assert surrogate.seen == []
+    tk.compare_under_attack(model, surrogate, outside, y, [0.1], bounds=(-1.0, 2.0), steps=1)
+
+
+def test_a_surrogate_of_another_network_is_refused():
+    torch.manual_seed(0)
+    model, other = (nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2)) for _ in range(2))
+    x, y = torch.rand(20, 4), torch.arange(20) % 2
+    surrogate = tk.Surrogate(model, tk.ConjugateKernel(model)).fit(x, y)
+    tk.compare_under_attack(model, surrogate, x, y, [0.1], steps=1, progress=False)
+    with pytest.raises(InputError, match=r"the surrogate is of another network.*0\.weight"):
+        tk.compare_under_attack(other, surrogate, x, y, progress=False)

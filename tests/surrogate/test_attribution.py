@@ -9,6 +9,7 @@ from torch import nn
 import tangentkit as tk
 from tangentkit.core import BudgetError, InputError
 from tangentkit.linalg import as_operator
+from tangentkit.surrogate import representer_points
 from tangentkit.surrogate.attribution import Attribution
 from tangentkit.surrogate.cross_matrix import OfOperator
 
@@ -23,7 +24,7 @@ def plain(n=5, m=30, c=4, seed=0):
     return a, scores
 
 
-@given(n=st.integers(1, 6), m=st.integers(4, 40), c=st.integers(1, 4), seed=st.integers(0, 2**32 - 1))
+@given(n=st.integers(1, 6), m=st.integers(4, 40), c=st.integers(2, 4), seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=30, deadline=None)
 def test_scores_follow_the_formula_and_add_up_to_the_logits(n, m, c, seed):
     a, scores = plain(n, m, c, seed)
@@ -118,6 +119,28 @@ def test_error_bars_of_sketched_scores_cover_the_exact_ones_at_the_nominal_rate(
     assert 0.90 <= torch.stack(inside).mean() <= 0.99
 
 
+@pytest.mark.parametrize("made_by", ["representer points", "one-against-rest machine"])
+def test_of_two_classes_what_helps_the_predicted_one_is_of_that_class(made_by):
+    torch.manual_seed(0)
+    y = torch.arange(80) % 2
+    x = torch.randn(80, 4) + 4.0 * (2 * y[:, None] - 1)
+    model = nn.Sequential(nn.Linear(4, 24), nn.ReLU(), nn.Linear(24, 2))
+    model = tk.refit_last_layer(model, x, y)
+    machine = tk.KernelGLM(solver="sgd") if made_by.startswith("one") else None
+    surrogate = tk.Surrogate(model, tk.ConjugateKernel(model).normalized(), machine=machine).fit(x, y)
+    a = surrogate.attribute(x[:8]) if machine else representer_points(surrogate, x[:8])
+    assert a.predicted.tolist() == y[:8].tolist(), "both classes are predicted"
+    assert torch.equal(y[a.top(3).indices], a.predicted[:, None].expand(8, 3))
+    torch.testing.assert_close(a.of(0), -a.of(1))
+    torch.testing.assert_close(a.scores[:, 0], a.of(0))
+    torch.testing.assert_close(a.scores.sum(2), a.logits, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(a.by_class()[:, 0], -a.by_class()[:, 1])
+    own = a.scores[torch.arange(8), a.predicted]
+    torch.testing.assert_close(a.spread().ends[:, 0, 1], own[:, y == 0].amax(1))
+    if machine:
+        torch.testing.assert_close(surrogate.decision_function(x[:8]), a.logits[:, 1:])
+
+
 def test_exact_kernels_have_no_errors(fitted):
     model, x, y, z = fitted
     a = tk.Surrogate(model, tk.ConjugateKernel(model)).fit(x, y).attribute(z)
@@ -133,6 +156,10 @@ def test_bad_questions_are_named(monkeypatch):
     for wrong in (4, -1, torch.tensor([0, 1]), 0.5):
         with pytest.raises(InputError, match="from 0 to 3"):
             a.of(wrong)
+    with pytest.raises(InputError, match=r"from 0 to 3.*'cat'.*classes.index"):
+        a.top(3, output="cat")
+    with pytest.raises(InputError, match=r"4 outputs.*both_sides"):
+        Attribution(a.cross, a.weights[:, :1], a.offset[:1], a.labels, a.network)
     with pytest.raises(InputError, match="share"):
         a.share_of_mass(0.0)
     monkeypatch.setattr("tangentkit.core.memory.free_bytes", lambda *_: 1000)

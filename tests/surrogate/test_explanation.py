@@ -1,5 +1,8 @@
 """What the page of an attribution shows is what the attribution says."""
 
+import gzip
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -7,8 +10,9 @@ from torch import nn
 
 import tangentkit as tk
 from tangentkit.core import InputError
-from tangentkit.surrogate import trak
+from tangentkit.surrogate import influence, trak
 from tangentkit.surrogate.explanation import SCALED, explanation
+from tangentkit.surrogate.page.contents import TABLES, contents
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +71,50 @@ def test_one_logit_of_two_classes_is_shown_as_one(tmp_path):
     assert page.outputs == ("yes against no",)
     np.testing.assert_allclose(page.logits, model(x[:3]).detach().double(), rtol=1e-6)
     surrogate.attribute(x[:3]).report(tmp_path / "why.html")
+
+
+def test_an_audit_is_taken_for_its_flags(fitted):
+    surrogate, x, y, z = fitted
+    model = nn.Sequential(nn.Flatten(), nn.Linear(36, 3))
+    found = tk.audit(model, (torch.cat([x[:-1], x[:1]]), y), progress=False)
+    assert found.flags
+    assert explanation(surrogate.attribute(z), flags=found).flags == found.flags
+
+
+def test_faithfulness_is_a_line_of_every_view_and_a_table_of_the_notes(fitted):
+    surrogate, x, y, z = fitted
+    found = surrogate.faithfulness(x, y, bootstrap=2)
+    page = explanation(surrogate.attribute(z), faithfulness=found)
+    assert f"agrees with the network on {found.agreement.value:.0f} % of 30 samples" in page.summary
+    assert str(found) in page.notes
+    assert json.loads(gzip.decompress(contents(page, served=False).pieces[TABLES]))["summary"] == page.summary
+
+
+def test_kernels_of_one_name_are_refused(fitted):
+    surrogate, _, _, z = fitted
+    a = surrogate.attribute(z)
+    with pytest.raises(InputError, match="two kernels are named 'k'"):
+        explanation(a, name="k", others={"k": influence(surrogate, z)})
+
+
+def test_scores_that_add_up_to_no_prediction_are_shown_without_one(fitted):
+    surrogate, _, _, z = fitted
+    page = explanation(surrogate.attribute(z), name="k", others={"influence": influence(surrogate, z)})
+    assert [view.predicts for view in page.kernels] == [True, False]
+    tables = json.loads(gzip.decompress(contents(page, served=False).pieces[TABLES]))
+    assert [kernel["predicts"] for kernel in tables["kernels"]] == [True, False]
+
+
+def test_beside_one_logit_two_scores_are_shown_as_their_difference():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    x, y = torch.randn(20, 4), torch.arange(20) % 2
+    surrogate = tk.Surrogate(model, tk.TangentKernel(model), machine=tk.KernelGLM(solver="sgd")).fit(x, y)
+    of_classes = influence(surrogate, x[:3])
+    page = explanation(surrogate.attribute(x[:3]), name="k", others={"influence": of_classes})
+    np.testing.assert_allclose(page.kernels[0].logits, surrogate.decision_function(x[:3]), rtol=1e-6)
+    expected = of_classes.logits[:, 1:] - of_classes.logits[:, :1]
+    np.testing.assert_allclose(page.kernels[1].logits, expected, rtol=1e-6, atol=1e-9)
 
 
 def test_scores_that_are_not_of_classes_are_refused(fitted):

@@ -55,15 +55,17 @@ def test_representer_points_add_up_to_the_logits_of_kernel_logistic_regression(f
     torch.testing.assert_close(*centered, rtol=1e-4, atol=1e-5)
 
 
-def test_two_classes_have_one_logit():
+def test_two_classes_have_one_logit_and_scores_for_both_sides_of_it():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2)).double()
     x, y = torch.randn(20, 4).double(), torch.arange(20) % 2
     surrogate = tk.Surrogate(model, tk.TangentKernel(model)).fit(x, y)
     K = tk.TangentKernel(model)(x)
     machine = tk.KernelLogistic(ridge=float(0.1 * K.diagonal().mean())).fit(K, y)
-    sums = representer_points(surrogate, x[:3], ridge=0.1).logits[:, 0]
-    torch.testing.assert_close(sums, machine.decision_function(K[:3]), rtol=1e-5, atol=1e-6)
+    z = machine.decision_function(K[:3])
+    a = representer_points(surrogate, x[:3], ridge=0.1)
+    torch.testing.assert_close(a.logits, torch.stack([-z, z], 1), rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(a.scores.sum(2), a.logits, rtol=1e-12, atol=1e-12)
 
 
 def test_damping_must_be_above_zero(fitted):

@@ -73,3 +73,13 @@ def test_bad_input_is_named(found):
         tk.compare_kernels(model, [tk.ConjugateKernel(model)], (1, 2, 3), data[1])
     with pytest.raises(InputError, match="two or more"):
         KernelComparison.over([comparison])
+
+
+def test_kernels_that_print_alike_are_all_compared():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2))
+    x, y = torch.randn(20, 4), torch.arange(20) % 2
+    kernels = [tk.TangentKernel(model, params=[name]) for name in ("0.bias", "2.bias")]
+    assert repr(kernels[0]) == repr(kernels[1])
+    found = tk.compare_kernels(model, kernels, (x, y), (x, y), bootstrap=2, progress=False)
+    assert list(found.faithfulness) == [repr(kernels[0]), f"{kernels[0]!r} (2)"]

@@ -86,7 +86,7 @@ def test_a_network_with_one_logit_tells_two_classes_apart(data):
     a = surrogate.attribute(z)
     torch.testing.assert_close(a.network[:, 1] - a.network[:, 0], model(z)[:, 0].detach())
     published = tk.Surrogate(model, tk.TangentKernel(model), machine=tk.KernelGLM(solver="sgd"))
-    assert published.fit(x, (y > 0).long()).attribute(z).scores.shape == (9, 1, 40)
+    assert published.fit(x, (y > 0).long()).attribute(z).scores.shape == (9, 2, 40)
     found = published.faithfulness(x, (y > 0).long(), bootstrap=2, tau="class-1").kendall_tau.value
     of_class_1 = published.decision_function(x)[:, 0]
     assert found == pytest.approx(kendall_tau(model(x)[:, 0].detach(), of_class_1))
@@ -110,6 +110,32 @@ def test_a_kernel_of_another_network_is_refused(model, data):
         tk.Surrogate(moved, kernel)
     tk.Surrogate(model, tk.InfiniteKernel(tk.ntk_parameterize(model)))  # has no network to compare
     del x, y
+
+
+def test_a_matrix_of_another_kernel_network_or_data_is_refused(model, data, tmp_path):
+    x, y, z = data
+    kernel = tk.TangentKernel(model).normalized()
+    torch.manual_seed(7)
+    other = tk.TangentKernel(nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 3)).double())
+    stored = tk.gram(tk.ConjugateKernel(model), x, store=tmp_path / "k.zarr", progress=False)
+    wrong = [tk.TangentKernel(model)(x), other.normalized()(x), kernel(x.flip(0)), stored]
+    for matrix in wrong:
+        with pytest.raises(InputError, match=r"Gram matrix is not that of this kernel.*in this order"):
+            tk.Surrogate(model, kernel).fit(x, y, gram=matrix)
+    fitted = tk.Surrogate(model, kernel).fit(x, y, gram=kernel(x).float())
+    with pytest.raises(InputError, match="`cross` is not that of this kernel"):
+        fitted.attribute(z, cross=kernel(z.flip(0), x))
+    fitted.attribute(z, cross=kernel(z, x).float())
+
+
+def test_words_are_no_labels_and_data_sets_bring_theirs(model, data):
+    x, y, _ = data
+    surrogate = tk.Surrogate(model, tk.TangentKernel(model))
+    with pytest.raises(InputError, match=r"labels are no numbers.*'cat'.*classes\.index"):
+        surrogate.fit(x, ["cat", "dog", "cow", "dog"] * 10)
+    pairs = TensorDataset(x, y)
+    surrogate.fit(pairs)
+    assert surrogate.faithfulness(pairs, bootstrap=2) == surrogate.faithfulness(x, y, bootstrap=2)
 
 
 def test_bad_input_is_named(model, data):

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
@@ -77,16 +78,17 @@ def audit(
         loaded, names = own.data, own.names
     network, x = _model_and_inputs(model, loaded, width=width, seed=seed, weights=weights, dtype=dtype)
     chosen = build_kernel(kernel, network, outputs="trace", dim=dim, seed=seed, memory=memory)
-    labels = [loaded.classes[label] for label in loaded.targets.tolist()]
+    samples_and_labels = SimpleNamespace(inputs=x, targets=loaded.targets, classes=loaded.classes)
     say(f"{loaded!r}, {kernel} kernel of {model}")
     with progress_bars() as progress:
         found = run_audit(
             network,
-            (x, labels),
+            samples_and_labels,
             chosen,
-            poisoned=None if poisoned is None else _known(poisoned, names, len(labels)),
+            poisoned=None if poisoned is None else _known(poisoned, names, len(loaded)),
             level=level,
             names=names,
+            texts=loaded.inputs if isinstance(loaded.inputs, list) else None,
             seed=seed,
             memory=memory,
             progress=progress,
@@ -97,11 +99,15 @@ def audit(
         return
     from tangentkit.core.text import visible
 
+    if found.network_accuracy is not None:
+        print(f"the network gives {found.network_accuracy:.1%} of the samples their label")
     print(found.table() if found.flags else f"nothing was flagged in {found.samples} samples")
     for flag in found.flags[:20]:
         print(visible(f"{flag.kind}: {found.name(flag.sample)}: {flag.reason}"))
     if len(found.flags) > 20:
         print(f"... {len(found.flags) - 20} flags more: --out audit.html or --json shows all")
+    for kind, why in found.not_looked_for.items():
+        print(visible(f"{kind}, not told: {why}"))
     if page is not None:
         print(f"page: {page}")
 

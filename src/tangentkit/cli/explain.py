@@ -34,6 +34,7 @@ def explain(
     kernel: Literal["tangent", "sketched", "conjugate", "embedding"] = "tangent",
     dim: int = 4096,
     ridge: float = 1e-4,
+    size: int | None = None,
     width: int = 512,
     seed: int = 0,
     out: Path = Path("why.html"),
@@ -44,7 +45,8 @@ def explain(
     Without weights the network is trained first, for a few epochs.
 
     Args:
-        data: a data set of images, see `tangentkit data list`.
+        data: a data set of images, see `tangentkit data list`; or a folder with a sub-folder of pictures for each
+            class, or a file .npz or .safetensors with x and y, of which the test images are drawn.
         model: a network of tangentkit.models such as lenet, or PACKAGE.MODULE:FUNCTION, one of yours.
         weights: a file of tensors (torch.save of a state dict); loaded without running code.
         epochs: of the training, where there are no weights.
@@ -53,21 +55,19 @@ def explain(
         kernel: of the surrogate: tangent, sketched (tangent, by random features), conjugate or embedding.
         dim: features of a sketched kernel.
         ridge: of the kernel GLM.
+        size: pictures of a folder are scaled to so many pixels a side.
         width: of the hidden layers of mlp.
         seed: of the images, the weights, the training and a sketch.
         out: the page: a file NAME.html that can be sent to anybody, or a folder for `tangentkit serve`, whose page
             shows every kernel whole.
         as_json: print one JSON object.
     """
-    from tangentkit import data as data_sets
     from tangentkit.machines import KernelGLM
     from tangentkit.surrogate import Surrogate, audit
     from tangentkit.surrogate.explanation import explanation
     from tangentkit.surrogate.page import write_folder, write_page
 
-    known, asked = (
-        data_sets.load(data, split, limit=n, seed=seed) for split, n in (("train", train), ("test", test))
-    )
+    known, asked = _samples(data, train, test, size, seed)
     network = build_model(model, known, width=width, seed=seed, weights=weights, dtype="float32")
     with progress_bars() as progress:
         if weights is None:
@@ -91,11 +91,39 @@ def explain(
         title=f"Why does {model} say that? {known.name}",
         notes=[
             f"{model} on {known.name}: {len(known):,} training images, {len(asked):,} test images.",
-            str(faithful),
         ],
+        faithfulness=faithful,
     )
     page = (write_page if out.suffix == ".html" else write_folder)(shown, out)
     _print(page, faithful.to_dict(), str(faithful), as_json=as_json)
+
+
+def _samples(data: str, train: int, test: int, size: int | None, seed: int) -> "tuple[Data, Data]":
+    """Training and test samples: those of a data set, or some of the user's own."""
+    import torch
+
+    from tangentkit import data as data_sets
+    from tangentkit.core.errors import InputError
+    from tangentkit.core.files.safe import as_path
+    from tangentkit.core.seeds import Key
+    from tangentkit.data.own_files import KINDS, read_files
+
+    where = as_path(data)
+    if not where.exists() and where.suffix.lower() not in KINDS:
+        known, asked = (
+            data_sets.load(data, split, limit=n, seed=seed) for split, n in (("train", train), ("test", test))
+        )
+        return known, asked
+    own = read_files(data, size=size).data
+    if len(own) <= test:
+        raise InputError(
+            f"{data} has too few samples",
+            expected=f"more than the {test} of the page",
+            got=len(own),
+            hint="--test 20",
+        )
+    order = torch.randperm(len(own), generator=Key(seed).fold("explain", "samples").torch())
+    return own.take(order[test : test + train]), own.take(order[:test])
 
 
 def _train(network: "nn.Module", known: "Data", epochs: int, seed: int, progress: "Progress") -> None:

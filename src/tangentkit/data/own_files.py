@@ -25,6 +25,8 @@ from tangentkit.core.memory import format_bytes, memory_budget
 from tangentkit.data.dataset import Data
 
 PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff")
+KINDS = (".npz", ".safetensors", ".csv", ".jsonl")
+"""Files that are read."""
 INPUTS = ("x", "inputs", "images", "input", "data", "features", "X", "x_train")
 LABELS = ("y", "labels", "targets", "label", "target", "Y", "y_train")
 """Names under which inputs and labels are looked for."""
@@ -54,7 +56,8 @@ def read_files(
     what                        how it is read
     ==========================  =======================================================================
     a folder                    a sub-folder for each class with pictures; values in [0, 1]
-    .npz, .safetensors          inputs under `x`, `inputs` or `images`, labels under `y`, `labels` or `targets`
+    .npz, .safetensors          inputs under `x`, `inputs` or `images`, labels under `y`, `labels` or `targets`;
+                                bytes (uint8) of three axes or more are pictures, as in a folder: values in [0, 1]
     .csv, .jsonl                a sentence and its label in each row, under the names given
     ==========================  =======================================================================
 
@@ -183,7 +186,7 @@ def _picture(image: Any, file: Path, size: int | None, crop: int | None) -> np.n
     except Exception as error:
         raise DataError(
             f"cannot read the picture {file}",
-            got=f"{type(error).__name__}: {error}",
+            got=_trouble(error),
             hint="remove or replace it",
         ) from None
     if size is not None:
@@ -193,6 +196,16 @@ def _picture(image: Any, file: Path, size: int | None, crop: int | None) -> np.n
         wanted = (size, size) if crop is None else (size * width // shorter, size * height // shorter)
         shown = shown.resize(wanted, image.Resampling.BILINEAR)
     return np.asarray(shown) if crop is None else _middle(np.asarray(shown), crop)
+
+
+def _trouble(error: Exception) -> str:
+    """What a decoder says; not the names that Python gives to bytes in memory."""
+    said = str(error)
+    return (
+        "no picture"
+        if type(error).__name__ == "UnidentifiedImageError"
+        else f"{type(error).__name__}: {said}"
+    )
 
 
 def _middle(picture: np.ndarray, side: int) -> np.ndarray:
@@ -247,7 +260,9 @@ def _of_tensors(path: Path, found: dict[str, Tensor | np.ndarray]) -> OwnData:
             got=f"{tuple(inputs.shape)} and {labels.dtype} {tuple(labels.shape)}",
         )
     values, indices = torch.unique(labels, return_inverse=True)
+    pictures = inputs.dtype == torch.uint8 and inputs.ndim > 2
     inputs = inputs if inputs.is_floating_point() else inputs.float()
+    inputs = inputs / 255 if pictures else inputs
     classes = tuple(str(value) for value in values.tolist())
     return OwnData(Data(inputs, indices, path.stem, "all", classes), tuple(map(str, range(len(inputs)))))
 

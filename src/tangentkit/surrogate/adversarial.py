@@ -16,11 +16,13 @@ from torch import Tensor, nn
 from tangentkit.core.batches import Batch, as_batch, batch_size, split, take
 from tangentkit.core.errors import InputError, UnknownNameError, briefly
 from tangentkit.core.model.calls import call, read_outputs
-from tangentkit.core.model.functions import Forward
+from tangentkit.core.model.functions import Forward, snapshot
 from tangentkit.core.progress import Progress, counted_off
 from tangentkit.core.seeds import Key
 from tangentkit.report import Column, Figure, Lines, Series, Table, drawn
+from tangentkit.surrogate.network import check_same
 from tangentkit.surrogate.shares import Share
+from tangentkit.surrogate.surrogate import Surrogate
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -131,13 +133,14 @@ def compare_under_attack(
         epsilons: not negative, ascending.
         attack: "fgsm" or "pgd".
         steps: of pgd.
-        bounds: the least and the largest number of inputs; None for none.
+        bounds: the least and the largest number that inputs may have; None for none.
         seed: of the random points.
         forward: (model, batch) -> outputs.
         progress: whether to show a bar on a terminal; or a function (stage, done, total).
 
     Raises:
-        InputError: inputs, classes or options do not fit.
+        InputError: inputs, classes or options do not fit, inputs are outside of the bounds, or the surrogate is of
+            another network.
         UnknownNameError: there is no such attack.
 
     Example:
@@ -153,6 +156,12 @@ def compare_under_attack(
     if attack not in ("fgsm", "pgd"):
         raise UnknownNameError("attack", str(attack), ("fgsm", "pgd"))
     levels = _checked(epsilons, steps)
+    if isinstance(surrogate, Surrogate):
+        check_same(
+            snapshot(model, forward=forward),
+            surrogate.network,
+            "the surrogate is of another network than the attacked",
+        )
     x = as_batch(x)
     if not isinstance(x, Tensor) or not x.is_floating_point():
         raise InputError(
@@ -163,6 +172,7 @@ def compare_under_attack(
         raise InputError(
             "classes do not match", expected=f"shape ({batch_size(x)},)", got=tuple(labels.shape)
         )
+    _check_bounds(x, bounds)
     network = _Network(model, forward)
     before = network.classes(x)
     found: dict[str, list[Share]] = {"network": [], "surrogate": [], "agreement": [], "followed": []}
@@ -247,6 +257,20 @@ def _checked(epsilons: Sequence[float], steps: int) -> tuple[float, ...]:
     if steps < 1:
         raise InputError("bad number of steps", expected="at least 1", got=steps)
     return levels
+
+
+def _check_bounds(x: Tensor, bounds: tuple[float, float] | None) -> None:
+    """Refuses inputs that the attack would clip: their accuracy would fall by the clipping alone."""
+    if bounds is None:
+        return
+    low, high = float(x.min()), float(x.max())
+    if low < bounds[0] or high > bounds[1]:
+        raise InputError(
+            "inputs are outside of the bounds",
+            expected=f"numbers from {bounds[0]:g} to {bounds[1]:g}",
+            got=f"{low:.4g} to {high:.4g}",
+            hint="bounds=(least, largest) as pixels have them after your transforms, or bounds=None for none",
+        )
 
 
 def _in_words(share: Share) -> str | None:

@@ -3,6 +3,9 @@
 Scores have the unit of a logit. A positive score of output c is a training sample that speaks for c (helpful), a
 negative one that speaks against it (harmful). They are not normalized: over all training samples they add up to the
 logit itself.
+
+Of two classes a machine may have one logit z, that of the second against the first. An attribution holds both sides
+of it: the scores for class 1 add up to z, those for class 0 are the same with the other sign and add up to -z.
 """
 
 from collections.abc import Callable, Iterator
@@ -61,8 +64,9 @@ class Spread:
 class Attribution:
     """Scores A(x, x_i)^c = W_ic κ(x, x_i) + b_c / m of n samples, c outputs and m training samples.
 
-    Sum rule: over the training samples they add up to the logits. Nothing of size n x c x m is made unless `scores`
-    is asked for: what else is asked goes through the rows of κ a strip at a time.
+    Sum rule: over the training samples they add up to the logits. There is an output for each class, also where a
+    machine has one logit z for two: they are (-z, z), see `both_sides`. Nothing of size n x c x m is made unless
+    `scores` is asked for: what else is asked goes through the rows of κ a strip at a time.
     """
 
     cross: CrossMatrix
@@ -82,7 +86,19 @@ class Attribution:
     with_error: Callable[[Any, Any], tuple[Tensor, Tensor]] | None = None
     """The kernel with the standard error of every entry, where it is sketched."""
     about: Literal["classes", "margin"] = "classes"
-    """What outputs are: classes (one output alone is the second of two), or the margin of each sample's own class."""
+    """What outputs are: the classes, or the margin of each sample's own class."""
+    predicts: bool = True
+    """Whether the sums of the scores are the logits of a machine; sums of influence and of TRAK's scores are not."""
+
+    def __post_init__(self) -> None:
+        classes, outputs = self.network.shape[1], len(self.offset)
+        if self.about == "classes" and outputs != classes:
+            raise InputError(
+                "scores are not of the network's classes",
+                expected=f"weights of {classes} outputs",
+                got=outputs,
+                hint="both_sides(weights, offset) makes two outputs of the one logit of two classes",
+            )
 
     def __repr__(self) -> str:
         n, m = self.cross.shape
@@ -95,7 +111,7 @@ class Attribution:
 
     @cached_property
     def logits(self) -> Float[Tensor, "n c"]:
-        """W κ(train, x) + b, to which the scores of each sample add up."""
+        """W κ(train, x) + b, to which the scores of each sample add up: of one logit z of two classes (-z, z)."""
         return torch.cat([k @ self.weights for _, k in self._strips()]) + self.offset
 
     @property
@@ -218,9 +234,12 @@ class Attribution:
         """The output of each sample."""
         n, c = len(self.network), len(self.offset)
         if output is None:
-            chosen = self.predicted if c == self.network.shape[1] else torch.zeros(n, dtype=torch.long)
+            chosen = self.predicted if self.about == "classes" else torch.zeros(n, dtype=torch.long)
         else:
-            chosen = torch.as_tensor(output)
+            try:
+                chosen = torch.as_tensor(output)
+            except (TypeError, ValueError, RuntimeError):
+                chosen = torch.empty(0)  # words and the like, refused below
             chosen = chosen.expand(n) if chosen.ndim == 0 else chosen
         if (
             chosen.shape != (n,)
@@ -228,13 +247,37 @@ class Attribution:
             or not bool(((chosen >= 0) & (chosen < c)).all())
         ):
             raise InputError(
-                "bad output", expected=f"a number from 0 to {c - 1}, or {n} of them", got=repr(output)
+                "bad output",
+                expected=f"a number from 0 to {c - 1}, or {n} of them",
+                got=repr(output),
+                hint="classes are numbered as the network's outputs are: classes.index(name)"
+                if isinstance(output, str)
+                else None,
             )
         return chosen.long().to(self.weights.device)
 
     def _members(self) -> list[Int[Tensor, " k"]]:
         """The training samples of each class."""
         return [(self.labels == label).nonzero()[:, 0] for label in self.labels.unique()]
+
+
+def both_sides(
+    weights: Float[Tensor, "m c"], offset: Float[Tensor, " c"]
+) -> tuple[Float[Tensor, "m k"], Float[Tensor, " k"]]:
+    """Weights and offset of both classes where there is one logit z, that of the second: of (-z, z).
+
+    Each of the two is the log-odds of its class against the other. With more outputs nothing is changed.
+
+    Example:
+        >>> both_sides(torch.tensor([[2.0], [-1.0]]), torch.tensor([0.5]))
+        (tensor([[-2.,  2.],
+                [ 1., -1.]]), tensor([-0.5000,  0.5000]))
+    """
+    return (
+        (torch.cat([-weights, weights], 1), torch.cat([-offset, offset]))
+        if len(offset) == 1
+        else (weights, offset)
+    )
 
 
 def _extreme(scores: Tensor, k: int, *, largest: bool) -> tuple[Tensor, Tensor]:

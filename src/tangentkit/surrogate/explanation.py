@@ -16,6 +16,7 @@ from tangentkit.surrogate.page import Explanation, KernelView, Samples
 
 if TYPE_CHECKING:
     from tangentkit.surrogate.attribution import Attribution
+    from tangentkit.surrogate.faithfulness import Faithfulness
 
 NUMBERS = 8
 """Numbers of a sample that is neither picture nor text, as far as they are shown."""
@@ -31,9 +32,10 @@ def explanation(
     train: Any = None,
     name: str = "kernel",
     others: "Mapping[str, Attribution] | None" = None,
-    flags: Sequence[Any] = (),
+    flags: Any = (),
     title: str = "Why did it say that?",
     notes: Sequence[str] = (),
+    faithfulness: "Faithfulness | None" = None,
 ) -> Explanation:
     """Everything that the page of an attribution shows.
 
@@ -46,40 +48,76 @@ def explanation(
         train: the training samples, likewise.
         name: of the kernel.
         others: attributions of the same samples by other kernels.
-        flags: what an audit says of the training samples.
+        flags: what an audit says of the training samples: `tk.audit(...)` itself, or flags of it.
         title: of the page.
         notes: sentences about the data and the network.
+        faithfulness: of the surrogate, `surrogate.faithfulness(x, y)`: a line of every view, and its table.
 
     Raises:
         InputError: what is given does not go together.
     """
     k = attribution.network.shape[1]
-    if len(attribution.offset) not in (k, 1) or (len(attribution.offset) == 1 and k != 2):
-        raise InputError(
-            "the page shows scores of every class",
-            expected=f"{k} outputs",
-            got=len(attribution.offset),
-            hint="surrogate.attribute(x)",
-        )
+    views = _views(attribution, name, others or {})
     (shown_test, shown_train), told = _shown(attribution, test, train)
     network = attribution.network
-    one_logit = len(attribution.offset) == 1
-    views = {name: attribution, **(others or {})}
+    one_logit = _has_one_logit(attribution)
     return Explanation(
         test=Samples(labels, **shown_test),
         train=Samples(attribution.labels, **shown_train),
         classes=tuple(map(str, range(k))) if classes is None else tuple(map(str, classes)),
         network=network[:, 1:] - network[:, :1] if one_logit else network,
-        kernels=tuple(_view(label, one) for label, one in views.items()),
-        flags=flags,
+        kernels=tuple(_view(label, one, one_logit=one_logit) for label, one in views.items()),
+        flags=getattr(flags, "flags", flags),  # of an Audit
         title=title,
-        notes=[*notes, *told],
+        notes=[*notes, *([] if faithfulness is None else [str(faithfulness)]), *told],
+        summary="" if faithfulness is None else _in_a_line(faithfulness),
     )
 
 
-def _view(name: str, attribution: "Attribution") -> KernelView:
+def _in_a_line(found: "Faithfulness") -> str:
+    return (
+        f"The surrogate agrees with the network on {found.agreement.value:.0f} % of {found.points:,} samples; rank "
+        f"correlation of certainty {found.kendall_tau.value:.2f}."
+    )
+
+
+def _views(
+    attribution: "Attribution", name: str, others: "Mapping[str, Attribution]"
+) -> "dict[str, Attribution]":
+    """The attributions that the page shows, by name, the first of which it shows whole."""
+    if name in others:
+        raise InputError(
+            f"two kernels are named {name!r}",
+            expected="others=... under names of their own",
+            got=f"name={name!r} and others={list(others)}",
+            hint="name=... names the attribution whose page it is",
+        )
+    views = {name: attribution, **others}
+    for label, one in views.items():
+        if one.about != "classes":
+            raise InputError(
+                f"the page shows scores of every class, and {label!r} has none",
+                expected=f"{attribution.network.shape[1]} outputs",
+                got=f"{len(one.offset)}, of the margin",
+                hint="surrogate.attribute(x) or tk.surrogate.influence(surrogate, x)",
+            )
+    return views
+
+
+def _has_one_logit(attribution: "Attribution") -> bool:
+    """Whether the two outputs are both sides of one logit."""
+    W = attribution.weights
+    return W.shape[1] == 2 and torch.equal(W[:, 0], -W[:, 1])
+
+
+def _view(name: str, attribution: "Attribution", *, one_logit: bool) -> KernelView:
+    weights, offset = attribution.weights, attribution.offset
+    if one_logit and _has_one_logit(attribution):
+        weights, offset = weights[:, 1:], offset[1:]
+    elif one_logit:  # the page has one output, the second class against the first
+        weights, offset = weights[:, 1:] - weights[:, :1], offset[1:] - offset[:1]
     return KernelView(
-        name, _matrix(attribution), attribution.weights, attribution.offset, gram=attribution.gram
+        name, _matrix(attribution), weights, offset, gram=attribution.gram, predicts=attribution.predicts
     )
 
 

@@ -7,8 +7,7 @@ All are of one form, a matrix between samples and training samples times a numbe
 so that an `Attribution` holds each of them. Positive ones speak for output c.
 """
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -23,7 +22,7 @@ from tangentkit.linalg.operators.matrices import as_operator
 from tangentkit.linalg.solvers.factor import Factor, factorize
 from tangentkit.machines import KernelLogistic
 from tangentkit.machines.estimators.machine import check_number
-from tangentkit.surrogate.attribution import Attribution
+from tangentkit.surrogate.attribution import Attribution, both_sides
 from tangentkit.surrogate.cross_matrix import CrossMatrix, OfFeatures
 from tangentkit.surrogate.network import network_logits
 
@@ -77,7 +76,7 @@ def trak(surrogate: "Surrogate", x: Any, *, damping: float = 1e-6, cross: Any = 
     damping = check_number(damping, "damping", positive=True)
     p = _training_probabilities(surrogate)
     missing = 1 - p.gather(1, surrogate.labels_[:, None])
-    return replace(_damped(surrogate, x, missing, damping, cross), about="margin")
+    return _damped(surrogate, x, missing, damping, cross, about="margin")
 
 
 def representer_points(
@@ -86,7 +85,8 @@ def representer_points(
     """Representer points: A(x, x_i)^c = α_ic κ(x, x_i) with α = (Y - P) / λ of kernel logistic regression.
 
     At its optimum Σ ℓ(y_i, z_i) + (λ/2) αᵀ K α has α = (Y - P) / λ, P its probabilities, so that its logits are the
-    sums of these scores exactly. λ is `ridge` times the mean of K's diagonal.
+    sums of these scores exactly. λ is `ridge` times the mean of K's diagonal. Two classes have one logit z, and the
+    scores of both sides of it: they add up to (-z, z).
 
     Args:
         surrogate: a fitted one; its kernel and training samples are used.
@@ -101,8 +101,8 @@ def representer_points(
     machine = KernelLogistic(kind, ridge=ridge).fit(given, surrogate.labels_)
     P = torch.as_tensor(machine.predict_proba(given)).double()
     alpha = (one_hot(surrogate.labels_, P.shape[1]).to(P) - P) / ridge
-    # Of two classes the machine has one logit, that of the second.
-    alpha = alpha[:, 1:] if P.shape[1] == 2 else alpha
+    if P.shape[1] == 2:  # of two classes the machine has one logit, that of the second
+        alpha, _ = both_sides(alpha[:, 1:], alpha.new_zeros(1))
     source = sources_of(surrogate.kernel, x)["x"]
     return _attribution(surrogate, source, surrogate._cross(source, cross), alpha)
 
@@ -121,7 +121,12 @@ class Damped(CrossMatrix):
 
 
 def _damped(
-    surrogate: "Surrogate", x: Any, weights: Float[Tensor, "m c"], damping: float, cross: Any
+    surrogate: "Surrogate",
+    x: Any,
+    weights: Float[Tensor, "m c"],
+    damping: float,
+    cross: Any,
+    about: Literal["classes", "margin"] = "classes",
 ) -> Attribution:
     shift = damping * _mean_diagonal(surrogate)
     source = sources_of(surrogate.kernel, x)["x"]
@@ -131,11 +136,11 @@ def _damped(
         double = features.double()
         solved = _factor(double.T @ double, shift).solve(double.T).T
         assert isinstance(surrogate.kernel, HasFeatures)
-        return _attribution(surrogate, source, OfFeatures(surrogate.kernel.features, source, solved), weights)
+        matrix: CrossMatrix = OfFeatures(surrogate.kernel.features, source, solved)
+        return _attribution(surrogate, source, matrix, weights, about, predicts=False)
     K = (features.double() @ features.double().T) if features is not None else _dense(surrogate)
-    return _attribution(
-        surrogate, source, Damped(surrogate._cross(source, cross), _factor(K, shift)), weights
-    )
+    matrix = Damped(surrogate._cross(source, cross), _factor(K, shift))
+    return _attribution(surrogate, source, matrix, weights, about, predicts=False)
 
 
 def _dense(surrogate: "Surrogate") -> Float[Tensor, "m m"]:
@@ -172,9 +177,17 @@ def _training_probabilities(surrogate: "Surrogate") -> Float[Tensor, "m c"]:
 
 
 def _attribution(
-    surrogate: "Surrogate", source: SampleSource, matrix: CrossMatrix, weights: Float[Tensor, "m c"]
+    surrogate: "Surrogate",
+    source: SampleSource,
+    matrix: CrossMatrix,
+    weights: Float[Tensor, "m c"],
+    about: Literal["classes", "margin"] = "classes",
+    *,
+    predicts: bool = True,
 ) -> Attribution:
     offset: Float[Tensor, " c"] = weights.new_zeros(weights.shape[1])
     labels: Int[Tensor, " m"] = surrogate.labels_
     network = network_logits(surrogate.network, source)
-    return Attribution(matrix, weights, offset, labels=labels, network=network)
+    return Attribution(
+        matrix, weights, offset, labels=labels, network=network, about=about, predicts=predicts
+    )

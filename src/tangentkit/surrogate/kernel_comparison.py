@@ -2,6 +2,7 @@
 
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -137,7 +138,7 @@ def compare_kernels(
 
     Args:
         model: the network.
-        kernels: its kernels by name, or a list of them.
+        kernels: its kernels by name, or a list of them, which are numbered where they print alike.
         train: (x, y), labeled data, or a data set of pairs: what the network was trained on.
         test: likewise, samples that it was not trained on.
         machine: what is fitted; by default `KernelGLM()`.
@@ -203,7 +204,15 @@ def cost_of() -> Iterator[Cost]:
 
 
 def _named(kernels: Mapping[str, Kernel] | Sequence[Kernel]) -> dict[str, Kernel]:
-    named = dict(kernels) if isinstance(kernels, Mapping) else {repr(kernel): kernel for kernel in kernels}
+    if isinstance(kernels, Mapping):
+        named = dict(kernels)
+    else:
+        named, times = {}, Counter()
+        for kernel in kernels:
+            name = repr(kernel)
+            times[name] += 1
+            # Kernels may look alike in print: of other seeds, or of other parameters.
+            named[name if times[name] == 1 else f"{name} ({times[name]})"] = kernel
     if not named:
         raise InputError("no kernels", expected="kernels of the model, by name", got="none")
     return named

@@ -33,7 +33,7 @@ def network_of(model: nn.Module, kernel: Kernel, forward: Forward | None) -> Mod
         forward = own.forward if isinstance(own, LossOfModel) else own
     network = snapshot(model, forward=forward)
     for function in functions:
-        _check_same(network, function)
+        check_same(network, function)
     return network
 
 
@@ -85,7 +85,19 @@ def class_labels(y: Any, classes: int, n: int, *, every: bool = False) -> Int[Te
     Raises:
         InputError: they are of another number, no integers, or of classes that the network does not have.
     """
-    y = as_tensor(y, "labels") if isinstance(y, Tensor) else torch.from_numpy(np.asarray(y).copy())
+    if not isinstance(y, Tensor):
+        y = np.array(y)
+        if y.dtype.kind not in "biuf":
+            first = y.flat[0] if y.size else None
+            raise InputError(
+                "labels are no numbers",
+                expected="integers: numbers of the network's outputs",
+                got=f"{y.dtype}, such as {first!r}",
+                hint="y = [classes.index(word) for word in words], with classes in the order of the outputs",
+            )
+        y = torch.from_numpy(y)
+    else:
+        y = as_tensor(y, "labels")
     y = y.detach().cpu()
     if y.shape != (n,):
         hint = "y.argmax(1), if these are one-hot rows" if y.ndim == 2 and len(y) == n else None
@@ -113,21 +125,30 @@ def class_labels(y: Any, classes: int, n: int, *, every: bool = False) -> Int[Te
     return whole
 
 
-def _check_same(network: ModelFunction, other: ModelFunction) -> None:
+def check_same(
+    network: ModelFunction,
+    other: ModelFunction,
+    what: str = "the kernel is of another network than the model",
+) -> None:
+    """Refuses another network, or other values of its weights.
+
+    Raises:
+        InputError: parameters or buffers differ.
+    """
     own, theirs = (f.as_held(f.params) | f.frozen | f.buffers for f in (network, other))
     if own.keys() != theirs.keys():
         strange = sorted(own.keys() ^ theirs.keys())
         got = f"one with other parameters: {strange[0]} and {len(strange) - 1} more" if strange else ""
-        raise _of_another(got)
+        raise _of_another(what, got)
     for name, value in own.items():
         same = value.shape == theirs[name].shape and torch.equal(value, theirs[name].to(value))
         if not same:
-            raise _of_another(f"one whose {name} differs")
+            raise _of_another(what, f"one whose {name} differs")
 
 
-def _of_another(got: str) -> InputError:
+def _of_another(what: str, got: str) -> InputError:
     return InputError(
-        "the kernel is of another network than the surrogate",
+        what,
         expected="a kernel of this model, as it is now",
         got=got,
         hint="a kernel is a snapshot: make it after the training, such as tk.TangentKernel(model)",

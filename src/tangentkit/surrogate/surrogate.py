@@ -21,9 +21,10 @@ from tangentkit.linalg.operators.operator import Operator
 from tangentkit.linalg.operators.spans import spans
 from tangentkit.linearized.labeled import labeled
 from tangentkit.machines import KernelGLM
-from tangentkit.surrogate.attribution import Attribution
+from tangentkit.surrogate.attribution import Attribution, both_sides
 from tangentkit.surrogate.cross_matrix import CrossMatrix, OfFeatures, OfKernel, OfOperator
 from tangentkit.surrogate.faithfulness import Faithfulness, measure_faithfulness
+from tangentkit.surrogate.matrix_check import check_matrix
 from tangentkit.surrogate.network import class_labels, network_logits, network_of
 
 AT_ONCE = 1024
@@ -106,13 +107,11 @@ class Surrogate:
             progress: whether to show a bar on a terminal; or a function (stage, done, total).
 
         Raises:
-            InputError: labels and samples do not match, or a class of the network has no sample.
+            InputError: labels and samples do not match, a class of the network has no sample, or the given matrix
+                is of another kernel, network or other samples.
             BudgetError: the kernel matrix does not fit in memory.
         """
-        if y is None:
-            pairs = labeled(x, None)
-            y = torch.cat([torch.as_tensor(targets) for _, targets in pairs])
-            x = x.inputs if hasattr(x, "inputs") else x
+        x, y = _parted(x, y)
         source = sources_of(self.kernel, x)["x"]
         outputs = network_logits(self.network, _first(source)).shape[1]
         labels = class_labels(y, outputs, len(source), every=True)
@@ -124,6 +123,8 @@ class Surrogate:
                 gram_of(self.kernel, source, progress=progress) if gram is None else as_operator(gram)
             )
             _check_gram(self.gram_, len(source))
+            if gram is not None:
+                check_matrix(self.gram_, self.kernel, source, source, "the Gram matrix")
         self.train_, self.labels_ = source, labels
         self.classes_ = torch.arange(outputs)
         return self._solved(self.machine)
@@ -155,7 +156,7 @@ class Surrogate:
             x: samples.
             cross: κ(x, train) (n, m), where it is there already.
         """
-        return self.attribute(x, cross=cross).logits
+        return self._own(self.attribute(x, cross=cross).logits)
 
     def predict_proba(self, x: Any, *, cross: Operator | Tensor | None = None) -> Float[Tensor, "n c"]:
         """Probabilities of the classes."""
@@ -175,17 +176,24 @@ class Surrogate:
     def attribute(self, x: Any, *, cross: Operator | Tensor | None = None) -> Attribution:
         """Which training samples the logits of samples come from: A(x, x_i)^c = W_ic κ(x, x_i) + b_c / m.
 
+        There are scores for every class. Where the machine has one logit z for two classes (one against the rest),
+        those for class 1 add up to z, and those for class 0 are their negatives.
+
         Args:
             x: samples.
             cross: κ(x, train) (n, m), where it is there already.
         """
         self._check_fitted()
         source = sources_of(self.kernel, x)["x"]
+        if cross is not None:
+            _check_cross(as_operator(cross), len(source), len(self.labels_))
+            check_matrix(as_operator(cross), self.kernel, source, self.train_, "the matrix `cross`")
         errors = getattr(self.kernel, "with_error", None)
+        weights, offset = both_sides(self.coef_, self.intercept_)
         return Attribution(
             self._cross(source, cross),
-            self.coef_,
-            self.intercept_,
+            weights,
+            offset,
             labels=self.labels_,
             network=network_logits(self.network, source),
             samples=(source, self.train_),
@@ -214,35 +222,35 @@ class Surrogate:
 
     @briefly
     def faithfulness(
-        self, x: Any, y: Any, *, cross: Operator | Tensor | None = None, **options: Any
+        self, x: Any, y: Any = None, *, cross: Operator | Tensor | None = None, **options: Any
     ) -> Faithfulness:
         """How faithfully it repeats the network on samples: Kendall's τ, TAD, agreement, R², each with its error.
 
         Args:
             x: samples, which the training did not see.
-            y: their labels.
+            y: their labels; None for a data set of pairs or labeled data.
             cross: κ(x, train) (n, m), where it is there already.
             options: see `measure_faithfulness`.
         """
+        x, y = _parted(x, y)
         a = self.attribute(x, cross=cross)
         labels = class_labels(y, len(self.classes_), len(a.network))
-        return measure_faithfulness(a.network, self._class_logits(a.logits), labels, **options)
+        return measure_faithfulness(a.network, self._class_logits(self._own(a.logits)), labels, **options)
 
     def _cross(self, source: SampleSource, cross: Operator | Tensor | None) -> CrossMatrix:
         n, m = len(source), len(self.labels_)
         if cross is not None:
             given = as_operator(cross)
-            if given.shape != (n, m):
-                raise InputError(
-                    "the matrix does not match the samples",
-                    expected=f"κ(x, train) of shape ({n}, {m})",
-                    got=tuple(given.shape),
-                )
+            _check_cross(given, n, m)
             return OfOperator(given)
         if self.features_ is not None:
             assert isinstance(self.kernel, HasFeatures)
             return OfFeatures(self.kernel.features, source, self.features_)
         return OfKernel(self.kernel, {"x": source, "y": self.train_})
+
+    def _own(self, logits: Float[Tensor, "n k"]) -> Float[Tensor, "n c"]:
+        """The logits of the machine itself, of those of all classes: of one logit alone the last."""
+        return logits[:, -len(self.intercept_) :]
 
     def _class_logits(self, logits: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
         """Logits whose softmax are the probabilities."""
@@ -275,6 +283,24 @@ def _features(kernel: HasFeatures, source: SampleSource, progress: bool | Progre
             everything[span] = first if span.start == 0 else kernel.features(source.read(span))
             advance()
     return everything
+
+
+def _parted(x: Any, y: Any) -> tuple[Any, Any]:
+    """Samples and labels; those of a data set of pairs, or of labeled data, where none are given."""
+    if y is not None:
+        return x, y
+    pairs = labeled(x, None)
+    y = torch.cat([torch.as_tensor(targets) for _, targets in pairs])
+    return (x.inputs if hasattr(x, "inputs") else x), y
+
+
+def _check_cross(given: Operator, n: int, m: int) -> None:
+    if given.shape != (n, m):
+        raise InputError(
+            "the matrix does not match the samples",
+            expected=f"κ(x, train) of shape ({n}, {m})",
+            got=tuple(given.shape),
+        )
 
 
 def _check_gram(G: Operator, m: int) -> None:

@@ -273,10 +273,51 @@ def test_clean_data_make_a_page_that_says_so(tmp_path):
     assert "Nothing was flagged." in found.report(tmp_path / "page.html").read_text()
 
 
+def test_sentences_call_samples_by_their_names():
+    x, y = groups(200)
+    y[0] = (y[0] + 1) % 5
+    x, y = torch.cat([x, x[:2]]), torch.cat([y, y[:2]])
+    y[201] = (y[1] + 1) % 5
+    found = tk.audit(plain(), (x, y), names=[f"row {i + 2}" for i in range(202)], progress=False)
+    copies = {flag.sample: flag.reason for flag in found.of("duplicate")}
+    assert copies[0] == "the same as row 202"
+    conflict = next(flag for flag in found.of("conflicting") if flag.sample == 1)
+    assert "the same sample, row 203, is labeled" in conflict.reason
+    assert not any("sample 2" in flag.reason for flag in found.flags)
+    numbered = tk.audit(plain(), (x, y), names=map(str, range(202)), progress=False)
+    assert numbered.of("duplicate")[0].reason == "the same as sample 200"
+
+
+def test_the_page_shows_sentences_with_their_evidence(tmp_path):
+    x, y = groups(100, seed=1)
+    texts = [f"<b>sentence</b> number {i} " + 300 * "x" for i in range(101)]
+    found = tk.audit(plain(), (torch.cat([x, x[:1]]), torch.cat([y, y[:1]])), texts=texts, progress=False)
+    page = found.report(tmp_path / "page.html").read_text()
+    assert "&lt;b&gt;sentence&lt;/b&gt; number 0 xxx" in page
+    assert "<b>" not in page
+    assert 200 * "x" not in page
+    row = found.flag_table("duplicate").rows[0]
+    assert "number 100 " in row[-1]
+    with pytest.raises(InputError, match="expected 101 texts, got 2"):
+        tk.audit(plain(), (torch.cat([x, x[:1]]), torch.cat([y, y[:1]])), texts=["a", "b"])
+
+
+def test_the_accuracy_of_the_network_is_told_where_labels_number_its_outputs():
+    x, y = groups(200)
+    model = plain()
+    expected = float((model(x).argmax(1) == y).double().mean())
+    assert tk.audit(model, (x, y), progress=False).network_accuracy == pytest.approx(expected)
+    assert tk.audit(model, TensorDataset(x, y), progress=False).network_accuracy == pytest.approx(expected)
+    assert tk.audit(model, (x, [f"class {c}" for c in y]), progress=False).network_accuracy is None
+    assert tk.audit(plain(outputs=7), (x, y), progress=False).network_accuracy is None
+
+
 def test_bad_kernels_and_labels_are_refused():
     x, y = groups(60)
     with pytest.raises(InputError, match="ConjugateKernel"):
-        tk.audit(plain(), (x, y), tk.TangentKernel(plain()))
+        tk.audit(model := plain(), (x, y), tk.TangentKernel(model))
+    with pytest.raises(InputError, match="the kernel is of another network"):
+        tk.audit(plain(), (x, y), tk.ConjugateKernel(plain()))
     with pytest.raises(InputError, match=r"expected shape \(60,\), got \(59,\)"):
         tk.audit(plain(), (x, y[:-1]))
     with pytest.raises(InputError, match="labels are no classes"):

@@ -8,7 +8,7 @@ from scipy import special, stats
 from tangentkit.core.memory import Budget
 from tangentkit.surrogate.audit.kinds import false_shares_of_chances
 from tangentkit.surrogate.audit.mislabels import fit_noise
-from tangentkit.surrogate.audit.poison import grubbs, trigger_cluster, votes
+from tangentkit.surrogate.audit.poison import grubbs, trigger_cluster, votes, which_is_mixed
 from tangentkit.surrogate.audit.surroundings import closeness, remoteness, surroundings
 
 BUDGET = Budget(2**28)
@@ -108,6 +108,22 @@ def test_flags_are_false_at_the_level_where_the_probe_is_right_up_to_a_temperatu
     assert wrong_found > 0.4 * wrongs
 
 
+def test_labels_of_one_class_that_another_got_are_found_at_the_level():
+    rng = np.random.default_rng(12)
+    false = flags = found = wrongs = 0
+    for _ in range(10):
+        log_p, y, _ = noisy_labels(rng, 1000, 10, 0.0)
+        wrong = (y == 3) & (rng.random(1000) < 0.2)
+        noise = fit_noise(log_p, np.where(wrong, 7, y))
+        assert [pair[:2] for pair in noise.pairs] == [(3, 7)]
+        assert noise.pairs[0][2] == pytest.approx(wrong.sum() / (y == 3).sum(), abs=0.12)
+        flagged = (false_shares_of_chances(noise.right) <= 0.05) & (noise.p_value <= 0.05)
+        false, flags = false + (flagged & ~wrong).sum(), flags + flagged.sum()
+        found, wrongs = found + (flagged & wrong).sum(), wrongs + wrong.sum()
+    assert stats.binomtest(int(false), int(flags), 0.05, alternative="greater").pvalue > 1e-3
+    assert found > 0.4 * wrongs
+
+
 def test_grubbs_is_at_its_level_and_finds_the_one_that_is_unlike():
     rng, repeats = np.random.default_rng(7), 2000
     flags = sum(grubbs(rng.normal(size=10))[0] <= 0.05 for _ in range(repeats))
@@ -116,20 +132,34 @@ def test_grubbs_is_at_its_level_and_finds_the_one_that_is_unlike():
 
 
 def clusters(rng, share):
-    """Ten classes of one Gaussian each; of class 4 a share is at another place."""
+    """Ten classes of one Gaussian each; of class 4 a share is elsewhere, and looks like samples of all classes."""
     labels = np.repeat(np.arange(10), 150)
     features = rng.normal(size=(1500, 12)) + 6 * rng.normal(size=(10, 12))[labels]
     trigger = (labels == 4) & (rng.random(1500) < share)
+    looks = np.where(trigger, rng.integers(10, size=1500), labels)
+    inputs = rng.normal(size=(1500, 12)) + 2 * rng.normal(size=(10, 12))[looks]
     features[trigger] = rng.normal(size=(trigger.sum(), 12)) * 0.3 + 9
-    return features, labels, trigger
+    return features, labels, trigger, inputs
 
 
-def test_a_trigger_cluster_is_found_and_told_from_the_rest_of_its_class():
-    features, labels, trigger = clusters(np.random.default_rng(8), 0.2)
-    found = trigger_cluster(features, labels, seed=0)
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.7])
+def test_a_trigger_cluster_is_told_from_the_rest_of_its_class_be_it_the_larger_or_the_smaller(share):
+    features, labels, trigger, inputs = clusters(np.random.default_rng(8), share)
+    found = trigger_cluster(features, labels, seed=0, inputs=inputs)
     assert found.label == 4
     assert found.p_value < 1e-3
+    assert found.doubt <= 0.05
     assert ((found.clean < 0.5) == trigger).mean() > 0.99
+
+
+def test_clusters_that_look_alike_are_told_apart_no_more_often_than_the_level():
+    rng, repeats = np.random.default_rng(11), 60
+    labels = np.repeat(np.arange(6), 40)
+    seen = []
+    for seed in range(repeats):
+        points = rng.normal(size=(240, 5)) + rng.normal(size=(6, 5))[labels]
+        seen.append(which_is_mixed(points, labels, 2, rng.random(40) < 0.4, seed=seed)[1] <= 0.05)
+    assert stats.binomtest(sum(seen), repeats, 0.05, alternative="greater").pvalue > 1e-3
 
 
 def test_without_a_trigger_a_class_is_suspected_no_more_often_than_the_level():
@@ -139,7 +169,7 @@ def test_without_a_trigger_a_class_is_suspected_no_more_often_than_the_level():
 
 
 def test_two_classes_cannot_be_unlike_each_other():
-    features, labels, _ = clusters(np.random.default_rng(0), 0.2)
+    features, labels, *_ = clusters(np.random.default_rng(0), 0.2)
     assert trigger_cluster(features, labels % 2, seed=0) is None
 
 

@@ -28,20 +28,15 @@ def test_scores_of_classes_are_those_of_the_outputs(fitted):
     surrogate, x, y = fitted
     a = surrogate.attribute(x[:5])
     classes = y[:5].flip(0)
-    expected = a.scores[torch.arange(5), classes] if a.scores.shape[1] > 1 else None
-    found = scores_for(a, classes)
-    if expected is None:
-        expected = a.scores[:, 0] * (2 * classes - 1)[:, None]
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
+    np.testing.assert_allclose(scores_for(a, classes), a.scores[torch.arange(5), classes], rtol=1e-12)
 
 
-def test_one_output_of_two_classes_speaks_against_the_first():
+def test_what_speaks_for_one_of_two_classes_speaks_against_the_other():
     surrogate, x, _ = surrogate_of(2)
     a = representer_points(surrogate, x[:4])
-    assert a.scores.shape[1] == 1
     ones, zeros = torch.ones(4, dtype=torch.long), torch.zeros(4, dtype=torch.long)
-    np.testing.assert_allclose(scores_for(a, ones), a.scores[:, 0])
-    np.testing.assert_allclose(scores_for(a, zeros), -a.scores[:, 0])
+    np.testing.assert_allclose(scores_for(a, ones), a.scores[:, 1])
+    np.testing.assert_allclose(scores_for(a, zeros), -a.scores[:, 1])
 
 
 def test_scores_of_a_margin_are_those_of_the_samples_own_class(fitted):

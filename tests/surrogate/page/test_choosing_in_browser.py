@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from selenium.webdriver import Keys
 
+from browsing import set_screen
 from surrogate.page.expected_numbers import margins, softmax
 from surrogate.page.sample_explanation import N
 
@@ -99,3 +100,33 @@ def test_keys_work_from_anywhere(page):
     assert shown.script("document.activeElement.id") == "pattern"
     shown.keys("j")  # in a field it is a letter
     assert shown.script("document.getElementById('pattern').value") == "j"
+
+
+def test_the_chosen_row_stays_in_sight_when_a_filter_is_taken_away(page, explanation):
+    shown = page()
+    # A low window: not all rows are in sight at once, however few samples there are.
+    set_screen(shown.browser, 1280, 420)
+    last = int(np.flatnonzero(explanation.test_labels == 2)[-1])
+    shown.choose("#truth", 2)
+    shown.browser.execute_script(
+        "document.querySelector(`.row[data-sample='${arguments[0]}']`).click()", last
+    )
+    shown.click("#clear")
+    assert (
+        shown.script("document.getElementById('list').getAttribute('aria-activedescendant')") == f"row-{last}"
+    )
+    inside = """(() => {
+        const box = document.getElementById('list').getBoundingClientRect();
+        const row = document.querySelector('.row[aria-selected=true]').getBoundingClientRect();
+        return row.top >= box.top - 1 && row.bottom <= box.bottom + 1;
+    })()"""
+    assert shown.script(inside)
+
+
+def test_the_order_is_told_in_words(page):
+    shown = page()
+    assert shown.texts("#down") == ["↑ ascending"]
+    shown.click("#down")
+    assert shown.texts("#down") == ["↓ descending"]
+    name = shown.script("document.getElementById('down').getAttribute('aria-label')")
+    assert name == "Descending order. Turn it round"

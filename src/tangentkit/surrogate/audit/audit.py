@@ -1,5 +1,6 @@
 """The audit: what is wrong with the samples of a data set, by what a network makes of them."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from tangentkit.surrogate.audit.poison import FEWEST, FEWEST_CLASSES, trigger_cl
 from tangentkit.surrogate.audit.result import Audit
 from tangentkit.surrogate.audit.searches import FEW, Case
 from tangentkit.surrogate.forensics import read_mask
+from tangentkit.surrogate.network import network_of
 
 LEVEL = 0.05
 
@@ -34,6 +36,7 @@ def audit(
     poisoned: Any = None,
     level: float = LEVEL,
     names: Any = None,
+    texts: Any = None,
     forward: Forward | None = None,
     seed: int = 0,
     memory: int | str | None = None,
@@ -67,13 +70,14 @@ def audit(
         poisoned: (n,), True for samples that are known to be poisoned, if some are.
         level: the share of false flags that is allowed, of each kind.
         names: a name for each sample, such as its file; numbers by default.
+        texts: what each sample says, where samples are sentences; the page shows them.
         forward: (model, batch) -> outputs, for models with other inputs.
         seed: of folds, clusters and projections.
         memory: working memory, in bytes or as "2GB".
         progress: whether to show a bar on a terminal; or a function (stage, done, total).
 
     Raises:
-        InputError: data, labels, names or options do not fit.
+        InputError: data, labels, names or options do not fit, or the kernel is of another network.
         NumericalError: features are not finite.
 
     Example:
@@ -89,8 +93,10 @@ def audit(
         raise InputError("bad level", expected="0 < level < 1", got=level)
     budget = memory_budget(memory)
     kernel = ConjugateKernel(model, forward=forward, memory=memory) if kernel is None else kernel
-    evidence = gather(kernel, data, seed=seed, budget=budget, progress=progress)
-    case = Case(evidence, level, budget, progress)
+    network = network_of(model, kernel, forward)  # refuses the kernel of another network
+    evidence = gather(kernel, network, data, seed=seed, budget=budget, progress=progress)
+    shown, sentences = _words(names, len(evidence), "names"), _words(texts, len(evidence), "texts")
+    case = Case(evidence, level, budget, progress, shown)
     if len(case.firsts) < 4:
         raise InputError("too few samples", expected="4 different ones or more", got=len(case.firsts))
     search = _Search(case, seed)
@@ -105,7 +111,9 @@ def audit(
         chances={one.kind: one.chances for one in findings},
         labels=evidence.labels,
         classes=evidence.classes,
-        names=_names(names, len(evidence)),
+        names=shown,
+        texts=sentences,
+        network_accuracy=evidence.network_accuracy,
         label_noise=search.noise.share if search.noise is not None else None,
         not_looked_for=search.not_looked_for,
         source=labeled_samples(data)[0],
@@ -149,7 +157,8 @@ class _Search:
         noise = label_noise(features, indices, seed=self.seed, progress=self.case.progress)
         probabilities = np.zeros((len(indices), len(counts)))
         probabilities[:, present] = noise.probabilities
-        self.noise = LabelNoise(noise.share, noise.temperature, noise.p_value, probabilities, noise.right)
+        pairs = tuple((int(present[right]), int(present[given]), rate) for right, given, rate in noise.pairs)
+        self.noise = replace(noise, probabilities=probabilities, pairs=pairs)
         return searches.mislabels(self.case, self.noise, usable)
 
     def _poison(self, known: Bool[np.ndarray, " n"] | None) -> Finding | None:
@@ -160,20 +169,31 @@ class _Search:
         cluster = None
         if evidence.labels is not None:
             cluster = trigger_cluster(
-                evidence.features[firsts].double().numpy(), evidence.labels[firsts], seed=self.seed
+                evidence.features[firsts].double().numpy(),
+                evidence.labels[firsts],
+                seed=self.seed,
+                inputs=None if evidence.inputs is None else evidence.inputs[firsts].double().numpy(),
             )
         if cluster is None:
             self.not_looked_for["poisoned"] = (
                 f"without known poison it takes {FEWEST_CLASSES} classes of {FEWEST} samples to compare"
             )
             return None
+        if cluster.p_value <= self.case.level < cluster.doubt:
+            mate = evidence.labels == cluster.label
+            second = int((cluster.clean < 0.5).sum())
+            self.not_looked_for["poisoned"] = (
+                f"class {evidence.classes[cluster.label]!r} falls into two clusters, of {second} and "
+                f"{int(mate[firsts].sum()) - second} samples, as no other class does (p = {cluster.p_value:.2g}); "
+                f"which of them has a trigger, if one has, is not decided (p = {cluster.doubt:.2g})"
+            )
         return searches.trigger_poison(self.case, cluster)
 
 
-def _names(names: Any, n: int) -> tuple[str, ...]:
-    if names is None:
+def _words(given: Any, n: int, what: str) -> tuple[str, ...]:
+    if given is None:
         return ()
-    found = tuple(map(str, names))
+    found = tuple(map(str, given))
     if len(found) != n:
-        raise InputError("names do not match the samples", expected=f"{n} names", got=len(found))
+        raise InputError(f"{what} do not match the samples", expected=f"{n} {what}", got=len(found))
     return found

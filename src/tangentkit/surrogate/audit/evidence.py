@@ -16,9 +16,11 @@ from tangentkit.core.batches import Batch, batch_size, tensors
 from tangentkit.core.data_sets import is_data_set
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.memory import Budget
+from tangentkit.core.model.functions import ModelFunction
 from tangentkit.core.progress import Progress, counted_off
 from tangentkit.core.seeds import Key
 from tangentkit.linalg.operators.spans import spans
+from tangentkit.surrogate.network import class_logits
 
 AT_ONCE = 1024
 """Samples that are read at a time, at most."""
@@ -38,12 +40,16 @@ class Evidence:
     labels: Int[np.ndarray, " n"] | None
     """0, 1, ...; None for samples without labels."""
     classes: tuple[str, ...]
+    network_accuracy: float | None = None
+    """The share of samples to which the network gives their label; None where outputs and labels are not matched."""
 
     def __len__(self) -> int:
         return len(self.hashes)
 
 
-def gather(kernel: Kernel, data: Any, *, seed: int, budget: Budget, progress: bool | Progress) -> Evidence:
+def gather(
+    kernel: Kernel, network: ModelFunction, data: Any, *, seed: int, budget: Budget, progress: bool | Progress
+) -> Evidence:
     """Reads all samples once.
 
     Raises:
@@ -58,7 +64,7 @@ def gather(kernel: Kernel, data: Any, *, seed: int, budget: Budget, progress: bo
             got=repr(kernel),
         )
     source, labels, names = labeled_samples(data)
-    kept: dict[str, list] = {"features": [], "inputs": [], "hashes": [], "labels": []}
+    kept: dict[str, list] = {"features": [], "inputs": [], "hashes": [], "labels": [], "logits": []}
     shorten = Shortening(Key(seed).fold("inputs"))
     first = source.read(slice(0, 1))
     size = sum(leaf.nbytes for leaf in tensors(first))
@@ -68,6 +74,8 @@ def gather(kernel: Kernel, data: Any, *, seed: int, budget: Budget, progress: bo
         for span in spans(n, side):
             x, y = _parts(source.read(span), paired=labels is PAIRED)
             kept["features"].append(_unit(base.features(x).detach().cpu(), span, "features"))
+            with torch.no_grad():
+                kept["logits"].append(class_logits(network(network.params, x).detach().cpu()))
             kept["hashes"].extend(sample_hashes(x))
             if (short := shorten(x)) is not None:
                 kept["inputs"].append(_unit(short, span, "inputs"))
@@ -82,7 +90,17 @@ def gather(kernel: Kernel, data: Any, *, seed: int, budget: Budget, progress: bo
         tuple(kept["hashes"]),
         found,
         classes,
+        _accuracy(torch.cat(kept["logits"]), given, found, len(classes)),
     )
+
+
+def _accuracy(
+    logits: Float[Tensor, "n c"], given: Any, labels: Int[np.ndarray, " n"] | None, classes: int
+) -> float | None:
+    """The share of labels that the network gives; of words nobody knows which output is whose."""
+    if labels is None or _numbers(given).dtype.kind not in "iub" or logits.shape[1] != classes:
+        return None
+    return float((logits.argmax(1).numpy() == labels).mean())
 
 
 PAIRED = object()

@@ -13,7 +13,7 @@ KINDS = {
     "near-duplicate": "Another sample is far nearer than the neighbors of this region are to each other.",
     "outlying": "Even the nearest samples are far away, compared with how far neighbors are elsewhere.",
     "underrepresented": "One of a few alike, apart from the rest: the data have little to learn it from.",
-    "poisoned": "Likely part of a backdoor: near to known poison, or in a second cluster of one suspicious class.",
+    "poisoned": "Likely part of a backdoor: near to known poison, or in a cluster that looks like other classes.",
 }
 """Kind -> what it means, in one sentence."""
 

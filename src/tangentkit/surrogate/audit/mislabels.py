@@ -5,10 +5,18 @@ temperature τ, are those of right labels, and a share ε of the labels was draw
 
     P(label | x) = (1 - ε) softmax(log p(x) / τ)_label + ε / c.
 
-ε and τ have the largest likelihood. The probability r that a label is right follows: that it was not drawn, or was
-drawn and hit by chance. Labels of low r count less in the next fit of the probe, since wrong labels flatten it.
+ε and τ have the largest likelihood. Beside them each pair of classes may have a rate of its own, of labels of one
+class that were given to the other (`tangentkit.surrogate.audit.pairs`). The probability r that a label is right
+follows: that it was not drawn, or was drawn and hit by chance. Labels of low r count less in the next fit of the
+probe, since wrong labels flatten it.
 Whether there is any noise at all is decided by a likelihood-ratio test of ε = 0, whose law is half a point mass at 0
-and half chi-squared of one degree.
+and half chi-squared of one degree, or by the tests of the pairs; each has half of the level.
+
+Errors of the probe that are more certain than any temperature makes right look like wrong labels, so that on real
+data the share of false flags may be above the level. Measured on the 8 x 8 digits (1,000 samples, level 5 %, three
+draws each): of 32, 165 and 634 flags at 1, 5 and 20 % uniform noise 16, 13 and 6 % were false, with 90, 96 and 99 %
+of the wrong labels found. Of 16 labels of one class that another got, 44 of 80 were found in five draws, nearly all
+in three of them and none in two, with 3 of 47 flags false.
 """
 
 import warnings
@@ -26,6 +34,7 @@ from torch import Tensor
 from tangentkit.core.progress import Progress, counted_off
 from tangentkit.core.seeds import Key
 from tangentkit.machines import KernelLogistic
+from tangentkit.surrogate.audit.pairs import adjusted, of_labels, pair_p_values, transitions
 
 FOLDS, FEW_FOLDS = 5, 2
 """Parts of the samples that are held out in turn; and where ridges are only compared."""
@@ -39,6 +48,8 @@ ROUGHLY = 1e-3
 """How far above its minimum the mean loss of the probe may be."""
 LEAST = 1e-30
 """A probability that is as good as none."""
+PAIR_LEVEL = 0.025
+"""The share of pairs that are taken for noisy without being so."""
 LOG_ODDS, LOG_TAUS = (-20.0, 0.0), (-3.0, 3.0)
 """Where ε / (1 - ε) and τ are looked for, by their logarithms."""
 
@@ -57,6 +68,8 @@ class LabelNoise:
     """Of each class, by a probe that has not seen the sample, under right labels."""
     right: Float[np.ndarray, " n"]
     """r, the probability that the label is right."""
+    pairs: tuple[tuple[int, int, float], ...] = ()
+    """(right class, given class, rate) of pairs that have a rate of their own."""
 
 
 def label_noise(
@@ -80,7 +93,7 @@ def label_noise(
 
 
 def fit_noise(log_p: Float[np.ndarray, "n c"], labels: Int[np.ndarray, " n"]) -> LabelNoise:
-    """ε and τ of the largest likelihood, for log-probabilities of samples that were held out.
+    """ε, τ and rates of pairs of the largest likelihood, for log-probabilities of samples that were held out.
 
     Example:
         >>> rng = np.random.default_rng(0)
@@ -115,12 +128,32 @@ def fit_noise(log_p: Float[np.ndarray, "n c"], labels: Int[np.ndarray, " n"]) ->
     )
     gain = 2 * n * max(0.0, float(clean.fun) - float(found.fun))
     share, tau = float(special.expit(found.x[0])), float(np.exp(found.x[1]))
-    q = special.softmax(log_p / tau, axis=1)
-    likely = q[rows, labels]
-    own = likely * (1 - share)
-    drawn = 1 - own / (own + share / c)
     p_value = float(stats.chi2.sf(gain, 1) / 2) if gain > 0 else 1.0
-    return LabelNoise(share, tau, p_value, q, 1 - drawn * (1 - likely))
+    q = special.softmax(log_p / tau, axis=1)
+    T = transitions(q, labels, share, np.zeros((c, c), bool))
+    of_pairs = adjusted(pair_p_values(q, T, labels))
+    chosen = of_pairs <= PAIR_LEVEL
+    if chosen.any():
+        for _ in range(ROUNDS):
+            T = transitions(q, labels, share, chosen)
+            tau = _sharpest(log_p, labels, T)
+            q = special.softmax(log_p / tau, axis=1)
+    right = q[rows, labels] * T[labels, labels] / of_labels(q, T, labels)
+    pairs = tuple(
+        (int(k), int(d), float(T[k, d] - share / c)) for k, d in zip(*chosen.nonzero(), strict=True)
+    )
+    return LabelNoise(share, tau, min(1.0, 2 * min(p_value, float(of_pairs.min()))), q, right, pairs)
+
+
+def _sharpest(log_p: Float[np.ndarray, "n c"], labels: Int[np.ndarray, " n"], T: np.ndarray) -> float:
+    """τ of the largest likelihood under transitions."""
+
+    def loss(log_tau: float) -> float:
+        q = special.softmax(log_p / np.exp(log_tau), axis=1)
+        return -float(np.log(of_labels(q, T, labels)).mean())
+
+    found: Any = optimize.minimize_scalar(loss, bounds=LOG_TAUS, method="bounded")
+    return float(np.exp(found.x))
 
 
 def _prepared(features: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:

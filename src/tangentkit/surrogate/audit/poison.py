@@ -7,7 +7,14 @@ the known ones get from each other.
 *Unknown poison* is sought by activation clustering (Chen et al. 2018), with likelihoods in place of its silhouettes:
 in every class a mixture of two Gaussians is fitted to the first principal components of the features. A backdoor has
 one target; whether one class gains more likelihood by the second Gaussian than the spread over classes explains is
-Grubbs' test. The smaller Gaussian is then the trigger cluster, and posterior probabilities say who is in it.
+Grubbs' test. Posterior probabilities say who is in which cluster.
+
+Which of the two carries the trigger does not follow from their sizes: at the rates that attackers choose, poison may
+well be the larger part of its class. But poisoned samples come from all classes, and clean ones from one. So of every
+sample of the class the five nearest samples of other classes are asked for their classes, by the inputs themselves
+where they are numbers. The concentration of a cluster is the probability that two of its members name the same class;
+that of the trigger is the lower one. A permutation of the members between the clusters tells whether the difference
+is chance; if it may be, which is which stays undecided, and nobody is flagged.
 """
 
 import warnings
@@ -27,6 +34,7 @@ FEWEST_CLASSES = 5
 FEWEST = 30
 """Samples of a class in which clusters are sought."""
 COMPONENTS = 10
+PERMUTATIONS = 999
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,13 +69,26 @@ class TriggerCluster:
     p_value: float
     """Grubbs' test over classes."""
     clean: Float[np.ndarray, " n"]
-    """The probability of not being in the second cluster; 1 outside of the class."""
+    """The probability of not being in the trigger's cluster; 1 outside of the class."""
+    doubt: float
+    """The p-value of the clusters being alike in what other classes their samples look like."""
 
 
 def trigger_cluster(
-    features: Float[np.ndarray, "n d"], labels: Int[np.ndarray, " n"], *, seed: int
+    features: Float[np.ndarray, "n d"],
+    labels: Int[np.ndarray, " n"],
+    *,
+    seed: int,
+    inputs: Float[np.ndarray, "n w"] | None = None,
 ) -> TriggerCluster | None:
-    """The class with the clearest second cluster; None where there are too few classes to compare."""
+    """The class with the clearest second cluster; None where there are too few classes to compare.
+
+    Args:
+        features: of the kernel, in which clusters are sought.
+        labels: 0, 1, ...
+        seed: of the fits and permutations.
+        inputs: points in which to ask what a sample looks like; the features where there are none.
+    """
     counts = np.bincount(labels)
     classes = [c for c in range(len(counts)) if counts[c] >= FEWEST]
     if len(classes) < FEWEST_CLASSES:
@@ -76,9 +97,56 @@ def trigger_cluster(
     gains = np.array([found[c][0] for c in classes])
     p_value, place = grubbs(np.log(np.maximum(gains, np.finfo(float).tiny)))
     label = classes[place]
+    larger = found[label][1]
+    points = features if inputs is None else inputs
+    first_is_trigger, doubt = which_is_mixed(points, labels, label, larger > 0.5, seed=seed)
     clean = np.ones(len(labels))
-    clean[labels == label] = found[label][1]
-    return TriggerCluster(label, p_value, clean)
+    clean[labels == label] = 1 - larger if first_is_trigger else larger
+    return TriggerCluster(label, p_value, clean, doubt)
+
+
+def which_is_mixed(
+    points: Float[np.ndarray, "n w"],
+    labels: Int[np.ndarray, " n"],
+    label: int,
+    first: Bool[np.ndarray, " k"],
+    *,
+    seed: int,
+) -> tuple[bool, float]:
+    """Whether the first of two clusters of a class looks like more classes, and the p-value of neither doing so.
+
+    Args:
+        points: of unit length or not, near ones being alike.
+        labels: 0, 1, ...
+        label: the class.
+        first: which of its samples, in their order, are in the first cluster.
+        seed: of the permutations.
+    """
+    own, others = np.flatnonzero(labels == label), np.flatnonzero(labels != label)
+    classes = int(labels.max()) + 1
+    square = np.square(points[others]).sum(1)
+    named = np.empty((len(own), classes))
+    for rows in range(0, len(own), 256):
+        part = slice(rows, rows + 256)
+        # |x - y|² up to |x|², which is the same along a row.
+        distances = square - 2 * points[own[part]] @ points[others].T
+        near = others[np.argpartition(distances, VOTERS - 1, axis=1)[:, :VOTERS]]
+        named[part] = np.eye(classes)[labels[near]].mean(1)
+
+    def difference(first: Bool[np.ndarray, " k"]) -> float:
+        return _concentration(named[first]) - _concentration(named[~first])
+
+    if min(first.sum(), (~first).sum()) < 2:
+        return False, 1.0
+    found, rng = difference(first), Key(seed).fold("which cluster").numpy()
+    drawn = np.array([difference(rng.permutation(first)) for _ in range(PERMUTATIONS)])
+    return found < 0, float((1 + (np.abs(drawn) >= abs(found) - 1e-12).sum()) / (1 + PERMUTATIONS))
+
+
+def _concentration(named: Float[np.ndarray, "k c"]) -> float:
+    """The probability that two different members name the same class."""
+    k = len(named)
+    return float((np.square(named.sum(0)).sum() - np.square(named).sum()) / (k * (k - 1)))
 
 
 def grubbs(values: Float[np.ndarray, " k"]) -> tuple[float, int]:

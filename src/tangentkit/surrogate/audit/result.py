@@ -1,6 +1,7 @@
 """What an audit found: flags, counts, and a page."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 
 ROWS = 50
 """Flags of one kind that a page lists."""
+SENTENCES = 3
+"""Sentences that are shown as the evidence of a flag."""
+LETTERS = 160
+"""Of a sentence."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -38,6 +43,10 @@ class Audit:
     classes: tuple[str, ...]
     names: tuple[str, ...] = ()
     """A name for each sample; none means numbers."""
+    texts: tuple[str, ...] = ()
+    """What each sample says, where samples are sentences."""
+    network_accuracy: float | None = None
+    """The share of samples to which the network gives their label; None where its outputs are not their classes."""
     label_noise: float | None = None
     """The share of labels that are random, as estimated; None where labels were not looked at."""
     not_looked_for: dict[str, str] = field(default_factory=dict)
@@ -86,14 +95,22 @@ class Audit:
         rows = tuple(
             (
                 self.name(flag.sample),
+                *([_short(self.texts[flag.sample])] if self.texts else []),
                 *([self._label(flag.sample)] if labeled else []),
                 flag.score,
                 flag.reason,
-                ", ".join(self.name(other) for other in flag.evidence[:5]),
+                self._seen(flag.evidence),
             )
             for flag in shown
         )
-        columns = ("sample", *(["label"] if labeled else []), Column("score", ".3f"), "reason", "see samples")
+        columns = (
+            "sample",
+            *(["text"] if self.texts else []),
+            *(["label"] if labeled else []),
+            Column("score", ".3f"),
+            "reason",
+            "see samples",
+        )
         more = f" The surest {most} of {len(flags)}." if len(shown) < len(flags) else ""
         return Table(f"{kind}: {counted(len(flags), 'flag')}", columns, rows, KINDS[kind] + more)
 
@@ -135,6 +152,11 @@ class Audit:
             facts={
                 "samples": f"{self.samples:,}",
                 "kernel": self.kernel,
+                **(
+                    {}
+                    if self.network_accuracy is None
+                    else {"labels that the network gives": f"{self.network_accuracy:.1%}"}
+                ),
                 "false flags allowed": f"{self.level:.0%} of each kind",
                 **noise,
                 **{f"not looked for: {kind}": why for kind, why in self.not_looked_for.items()},
@@ -154,6 +176,7 @@ class Audit:
             "level": self.level,
             "kernel": self.kernel,
             "label_noise": self.label_noise,
+            "network_accuracy": self.network_accuracy,
             "counts": self.counts,
             "not_looked_for": dict(self.not_looked_for),
             "flags": [
@@ -172,6 +195,30 @@ class Audit:
     def _label(self, sample: int) -> str:
         return "" if self.labels is None else self.classes[self.labels[sample]]
 
+    def _seen(self, evidence: Sequence[int]) -> str:
+        """The samples that show a flag: by their names, and by what they say."""
+        if not self.texts:
+            return ", ".join(self.name(other) for other in evidence[:5])
+        shown = (
+            f"{self.name(other)}{self._labeled(other)}: {_short(self.texts[other])}"
+            for other in evidence[:SENTENCES]
+        )
+        return "; ".join(shown)
+
+    def _labeled(self, sample: int) -> str:
+        return "" if self.labels is None else f" ({self._label(sample)})"
+
     def _caption(self, sample: int) -> str:
         name = self.name(sample)
         return f"{name} {self._label(sample)}" if self.labels is not None else name
+
+
+def _short(text: str) -> str:
+    r"""The beginning of a text on one line.
+
+    Example:
+        >>> _short("one  line\nand " + 200 * "x")[:20], len(_short(300 * "x"))
+        ('one line and xxxxxxx', 160)
+    """
+    line = " ".join(text.split())
+    return line if len(line) <= LETTERS else line[: LETTERS - 2] + " …"

@@ -41,6 +41,8 @@ class Case:
     level: float
     budget: Budget
     progress: bool | Progress
+    names: tuple[str, ...] = ()
+    """A name for each sample; none means numbers."""
 
     @cached_property
     def copies(self) -> list[list[int]]:
@@ -74,6 +76,21 @@ class Case:
         assert self.evidence.labels is not None
         return repr(self.evidence.classes[self.evidence.labels[sample]])
 
+    def name(self, sample: int) -> str:
+        """A sample as sentences call it: by its name, such as that of its file, or by its number."""
+        name = self.names[sample] if self.names else str(sample)
+        return f"sample {name}" if name.isdecimal() else name
+
+    def listed(self, samples: Sequence[int]) -> str:
+        """Some samples in words."""
+        names = [self.name(sample) for sample in samples[:5]]
+        if len(names) > 1 and all(name.startswith("sample ") for name in names):
+            names = [
+                "samples " + names[0].removeprefix("sample "),
+                *(n.removeprefix("sample ") for n in names[1:]),
+            ]
+        return ", ".join(names) + (", ..." if len(samples) > 5 else "")
+
     def spread(self, values: Float[np.ndarray, " m"], otherwise: float = 1.0) -> Float[np.ndarray, " n"]:
         """Values of the first samples as values of all; others of equal ones get another value."""
         whole = np.full(len(self.evidence), otherwise)
@@ -94,7 +111,7 @@ def duplicates(case: Case) -> Finding:
         chances[group] = 0.0
         for number in group:
             others = tuple(other for other in group if other != number)
-            flags.append(Flag(number, "duplicate", 1.0, f"the same as {_listed(others)}", others))
+            flags.append(Flag(number, "duplicate", 1.0, f"the same as {case.listed(others)}", others))
     return Finding("duplicate", chances, chances, tuple(sorted(flags, key=lambda flag: flag.sample)))
 
 
@@ -115,7 +132,7 @@ def near_duplicates(case: Case) -> Finding:
         inner, outer = space.distances[place, size - 1], space.distances[place, size]
         close = case.numbers(space.indices[place, :size])
         reason = (
-            f"{_listed(close)} at distance {inner:.2g} by {name}, the next of the region at {outer:.2g}, "
+            f"{case.listed(close)} at distance {inner:.2g} by {name}, the next of the region at {outer:.2g}, "
             f"{outer / inner:.1f} times as far"
         )
         flags.append(Flag(int(case.firsts[place]), "near-duplicate", float(1 - shares[place]), reason, close))
@@ -133,7 +150,8 @@ def conflicts(case: Case, copies: Sequence[Flag], near: Sequence[Flag]) -> tuple
         if others and flag.sample not in flags:
             other = others[0]
             reason = (
-                f"labeled {case.label(flag.sample)}, while {words}, {other}, is labeled {case.label(other)}"
+                f"labeled {case.label(flag.sample)}, while {words}, {case.name(other)}, "
+                f"is labeled {case.label(other)}"
             )
             flags[flag.sample] = Flag(flag.sample, "conflicting", flag.score, reason, others)
     return tuple(flags.values())
@@ -159,6 +177,9 @@ def mislabels(case: Case, noise: LabelNoise, known: Bool[np.ndarray, " n"]) -> F
             f"{_percent(p[labels[sample]])}; "
             f"{case.evidence.classes[likely]!r} is likelier ({p[likely]:.0%})"
         )
+        for right, given, rate in noise.pairs:
+            if (right, given) == (likely, labels[sample]):
+                reason += f"; {_percent(rate)} of class {case.evidence.classes[right]!r} seem to have been labeled so"
         evidence: tuple[int, ...] = ()
         if sample in place_of:
             near = np.array(case.numbers(case.by_features.indices[place_of[sample], :SHOWN]))
@@ -233,12 +254,14 @@ def trigger_poison(case: Case, found: TriggerCluster) -> Finding:
     """The members of a trigger cluster, if one class has one."""
     shares = false_shares_of_chances(found.clean)
     flags = []
-    members = flagged(shares, case.level) if found.p_value <= case.level else []
+    sure = found.p_value <= case.level and found.doubt <= case.level
+    members = flagged(shares, case.level) if sure else []
     for place in members:
         odds = np.log(max(1 - found.clean[place], 1e-300)) - np.log(max(found.clean[place], 1e-300))
         reason = (
-            f"in the second cluster of class {case.evidence.classes[found.label]!r}, of {len(members)} samples "
-            f"(log-odds {odds:+.1f}); no other class has one as clear (p = {found.p_value:.2g})"
+            f"in a cluster of class {case.evidence.classes[found.label]!r}, of {len(members)} samples (log-odds "
+            f"{odds:+.1f}); no other class has one as clear (p = {found.p_value:.2g}), and its samples look "
+            f"like more classes than the rest of the class does (p = {found.doubt:.2g})"
         )
         near = case.by_features.indices[place, :NEAREST]
         flags.append(
@@ -272,9 +295,3 @@ def _percent(share: float) -> str:
     if percent < 1e-4:
         return "less than 0.0001 %"
     return f"{percent:.{max(0, -math.floor(math.log10(percent)))}f} %"
-
-
-def _listed(numbers: Sequence[int]) -> str:
-    """Some numbers of samples in words."""
-    shown = ", ".join(map(str, numbers[:5])) + (", ..." if len(numbers) > 5 else "")
-    return f"sample{'s' * (len(numbers) > 1)} {shown}"

@@ -24,8 +24,8 @@ Attribute = Callable[[Any], Scores]
 def scores_for(given: Scores, classes: Int[Tensor, " n"]) -> Float[np.ndarray, "n m"]:
     """How much each training sample speaks for one class of each sample.
 
-    Of an attribution to classes the scores of these classes are taken; the one output of two classes is the second,
-    and speaks against the first. An attribution to margins, and a matrix, are taken as they are.
+    Of an attribution to classes the scores of these classes are taken. An attribution to margins, and a matrix, are
+    taken as they are.
 
     Raises:
         InputError: they are of another number of samples.
@@ -73,26 +73,20 @@ def self_scores_of(given: Scores, labels: Int[Tensor, " m"]) -> Float[np.ndarray
         return _finite(torch.as_tensor(given).detach().diagonal())
     # A strip at a time: all scores of all training samples would be m x m numbers for each class.
     diagonal = torch.cat([k[:, rows].diagonal() for rows, k in given.cross.strips()]).to(given.weights)
-    own, sign = _outputs(given, labels.to(given.weights.device))
+    own = _outputs(given, labels.to(given.weights.device))
     W = given.weights.gather(1, own[:, None])[:, 0]
-    return _finite(sign * (W * diagonal + given.offset[own] / len(labels)))
+    return _finite(W * diagonal + given.offset[own] / len(labels))
 
 
 def _of_attribution(given: Attribution, classes: Int[Tensor, " n"]) -> Float[Tensor, "n m"]:
     if len(classes) != len(given.network):
         return given.network[:0]  # refused by the caller, with both numbers
-    own, sign = _outputs(given, classes.to(given.weights.device))
-    return sign[:, None] * given.of(own)
+    return given.of(_outputs(given, classes.to(given.weights.device)))
 
 
-def _outputs(given: Attribution, classes: Tensor) -> tuple[Int[Tensor, " n"], Float[Tensor, " n"]]:
-    """The output of each sample that tells of its class, and whether for it (1) or against it (-1)."""
-    ones = torch.ones(len(classes), dtype=given.weights.dtype, device=given.weights.device)
-    if given.about == "margin":
-        return torch.zeros_like(classes), ones
-    if len(given.offset) == 1:
-        return torch.zeros_like(classes), torch.where(classes == 1, ones, -ones)
-    return classes, ones
+def _outputs(given: Attribution, classes: Int[Tensor, " n"]) -> Int[Tensor, " n"]:
+    """The output of each sample that tells of its class."""
+    return torch.zeros_like(classes) if given.about == "margin" else classes
 
 
 def _finite(scores: Tensor) -> np.ndarray:

@@ -49,7 +49,14 @@ def contents(explanation: Explanation, *, served: bool) -> Contents:
     kernels = []
     for k, view in enumerate(explanation.kernels):
         form = "rows" if served else "strongest" if k else "rounded"
-        kernels.append({"name": visible(view.name), "form": form, "offset": view.offsets.tolist()})
+        kernels.append(
+            {
+                "name": visible(view.name),
+                "form": form,
+                "offset": view.offsets.tolist(),
+                "predicts": view.predicts,
+            }
+        )
         pieces[f"logits-{k}"] = _floats(view.logits)
         pieces.update((f"{name}-{k}", piece) for name, piece in _kernel_pieces(view, explanation, form))
     places = positions(explanation.kernels[0])
@@ -67,6 +74,7 @@ def contents(explanation: Explanation, *, served: bool) -> Contents:
     tables = {
         "id": digest.hexdigest()[:16],
         "title": visible(explanation.title),
+        "summary": visible(explanation.summary),
         "notes": [visible(note) for note in (*explanation.notes, *_own_notes(shown))],
         "classes": [visible(name) for name in explanation.classes],
         "outputs": [visible(name) for name in explanation.outputs],

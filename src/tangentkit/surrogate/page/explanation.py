@@ -76,6 +76,8 @@ class KernelView:
     offset: Float[Tensor, " c"] | ArrayLike
     gram: Operator | Float[Tensor, "m m"] | ArrayLike | None = None
     """κ(t_i, t_j), of which the map of the samples is made; without it there is no map."""
+    predicts: bool = True
+    """Whether its sums are the logits of a surrogate. If not, the page shows its scores and no answer."""
 
     @cached_property
     def shape(self) -> tuple[int, int]:
@@ -146,6 +148,8 @@ class Explanation:
     title: str = "Why did it say that?"
     notes: Sequence[str] = ()
     """Sentences about the data, the network and what stood in for what."""
+    summary: str = ""
+    """How far the surrogate is to be trusted, in a short sentence that every view shows; the notes have the table."""
 
     def __post_init__(self) -> None:
         self._check_classes()

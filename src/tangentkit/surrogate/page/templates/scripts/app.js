@@ -12,6 +12,7 @@ async function start() {
   const parts = { sample: new SamplePanel(explanation, view), confusion: new ConfusionPanel(explanation, view), map: new MapPanel(explanation, view, places), flags: new FlagsPanel(explanation, view) };
   fillControls(explanation);
   fillAbout(explanation);
+  fillSummary(explanation, view);
   for (const key of recallStars(explanation)) if (isStar(explanation, key)) view.stars.add(key);
   restore(explanation, view);
   wireControls(explanation, view);
@@ -27,6 +28,7 @@ async function start() {
     byId("found").textContent = choice.length === explanation.test.count ? counted(choice.length, "sample") : `${count(choice.length)} of ${counted(explanation.test.count, "sample")}`;
     byId("clear").hidden = !FILTERS.some((name) => !same(view[name], START[name]));
     if (view.sample === null || (choice.length && !choice.includes(view.sample))) view.set({ sample: choice[0] ?? 0 });
+    list.reveal(); // the chosen sample may be anywhere in another choice, or in another order
     parts.map.draw();
   };
   view.watch(["tab"], () => showTab(view)); // first: what is hidden has no width to be drawn for
@@ -95,6 +97,12 @@ function fillControls(explanation) {
   for (const id of ["wrong", "truth"]) byId(id).disabled = !explanation.test.labels;
 }
 
+function fillSummary(explanation, view) {
+  byId("summary").hidden = !explanation.summary;
+  byId("summary-text").textContent = explanation.summary ?? "";
+  byId("whole-table").addEventListener("click", () => view.set({ tab: "about" }));
+}
+
 function fillAbout(explanation) {
   const kinds = { rounded: "whole, in one byte a value", strongest: "by its strongest samples and class means", rows: "whole, as stored" };
   const kernels = explanation.kernels.map(({ name, form }) => `${name} (${kinds[form]})`).join("; ");
@@ -137,8 +145,8 @@ function showControls(explanation, view) {
   byId("margin").value = view.margin;
   byId("margin-value").textContent = view.margin.toFixed(2);
   byId("margin-row").hidden = !view.low;
-  byId("down").textContent = view.down ? "↓" : "↑";
-  byId("down").setAttribute("aria-pressed", String(view.down));
+  byId("down").textContent = view.down ? "↓ descending" : "↑ ascending";
+  byId("down").setAttribute("aria-label", `${view.down ? "Descending" : "Ascending"} order. Turn it round`);
   byId("star-count").textContent = count(view.stars.size);
   byId("save").disabled = view.stars.size === 0;
   byId("save").setAttribute("aria-label", `Save ${counted(view.stars.size, "starred sample")} as CSV`);

@@ -15,7 +15,11 @@ class ConfusionPanel {
   show() {
     const { explanation: e, view } = this;
     if (view.tab !== "confusion") return;
-    const known = Object.keys(PAIRS).filter((pair) => e.test.labels || !pair.startsWith("truth"));
+    const known = Object.keys(PAIRS).filter((pair) => (e.test.labels || !pair.startsWith("truth")) && (e.predicts(view.kernel) || !pair.endsWith("surrogate")));
+    if (!known.length) {
+      this.panel.replaceChildren(make("p", { class: "card" }, "There are no true classes and no surrogate to compare the network with."));
+      return;
+    }
     const pair = known.includes(view.compare) ? view.compare : known[0];
     const [down, across] = PAIRS[pair];
     const counts = this.#counts(down, across);

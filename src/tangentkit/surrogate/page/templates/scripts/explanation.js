@@ -17,7 +17,9 @@ class Explanation {
       train: tables.train.sheets && new Pictures(source, "train", tables.train.sheets),
     };
     this.network = this.#answers(network);
-    this.surrogates = logits.map((numbers) => this.#answers(numbers));
+    // Scores that add up to no prediction have no answer of their own: lists and filters take the network's.
+    this.surrogates = logits.map((numbers, k) => (this.predicts(k) ? this.#answers(numbers) : this.network));
+    this.sums = logits.map((numbers) => this.#answers(numbers).logits);
     this.sizes = new Array(this.classes.length).fill(0);
     for (const label of this.train.labels) this.sizes[label]++;
     this.pieces = new Map();
@@ -28,6 +30,11 @@ class Explanation {
     const c = this.numOutputs;
     const logits = Array.from({ length: this.test.count }, (_, i) => numbers.subarray(i * c, (i + 1) * c));
     return { logits, classes: logits.map(classOf), margins: logits.map(marginOf) };
+  }
+
+  /** Whether the sums of a kernel's scores are the answers of a surrogate. */
+  predicts(kernel) {
+    return this.kernels[kernel].predicts !== false;
   }
 
   truth(i) {

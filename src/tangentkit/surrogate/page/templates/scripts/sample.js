@@ -59,7 +59,8 @@ class SamplePanel {
         make("dl", { class: "verdicts" },
           truth !== null && [make("dt", {}, "Truth"), make("dd", {}, e.classes[truth])],
           make("dt", {}, "Network"), make("dd", {}, e.classes[network], make("small", {}, ` ${probability(e.network, network)}, margin ${e.network.margins[i].toFixed(2)} `), e.isWrong(i) && make("span", { class: "mark no" }, "wrong"), truth !== null && !e.isWrong(i) && make("span", { class: "mark yes" }, "right")),
-          make("dt", {}, "Surrogate"), make("dd", {}, e.classes[surrogate], make("small", {}, ` ${probability(e.surrogates[account.kernel], surrogate)} `), surrogate === network ? make("span", { class: "mark yes" }, "agrees") : make("span", { class: "mark open" }, "disagrees")))));
+          !e.predicts(account.kernel) && [make("dt", {}, "Surrogate"), make("dd", {}, make("small", {}, "none: these scores add up to no prediction"))],
+          e.predicts(account.kernel) && [make("dt", {}, "Surrogate"), make("dd", {}, e.classes[surrogate], make("small", {}, ` ${probability(e.surrogates[account.kernel], surrogate)} `), surrogate === network ? make("span", { class: "mark yes" }, "agrees") : make("span", { class: "mark open" }, "disagrees"))])));
   }
 
   #voices(account) {
@@ -93,6 +94,7 @@ class SamplePanel {
 
   #logits(account) {
     const { explanation: e } = this, i = account.sample;
+    if (!e.predicts(account.kernel)) return this.#sums(account);
     const network = e.network.logits[i], surrogate = e.surrogates[account.kernel].logits[i];
     const [p, q] = [softmax(network), softmax(surrogate)];
     const shown = shownClasses(e.outputs.map((_, c) => (c === account.output ? Infinity : Math.max(p.at(c), q.at(c)))));
@@ -108,6 +110,17 @@ class SamplePanel {
       make("p", { class: "note" }, account.sums
         ? "The surrogate’s logits are exact. The scores of all training samples sum to them, up to the rounding of the kernel in this file; the last column is the most that it could do."
         : "The surrogate’s logits are exact; of its scores only the strongest are in this file."));
+  }
+
+  /** Of scores that add up to no prediction: the network's logits, and the sums without a claim. */
+  #sums(account) {
+    const { explanation: e } = this, i = account.sample, network = e.network.logits[i], p = softmax(network);
+    const shown = shownClasses(e.outputs.map((_, c) => (c === account.output ? Infinity : p.at(c))));
+    const rows = shown.map((c) => [e.outputs[c], digits(network[c], 4), percent(p[e.numOutputs === 1 ? 1 : c]), digits(e.sums[account.kernel][i][c], 4)]);
+    return make("section", { class: "card logits" },
+      make("h2", {}, "Logits"),
+      make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Logits" }, table(["output", "network", "softmax", "sum of scores"], rows, { caption: "Logits of the network, and sums of scores", chosen: (row) => shown[row] === account.output })),
+      make("p", { class: "note" }, `The scores of ${e.kernels[account.kernel].name} tell how training samples pull at the network’s logits. They add up to no logit of a surrogate, so that there is no answer of one to compare.`));
   }
 
   #shared(accounts) {

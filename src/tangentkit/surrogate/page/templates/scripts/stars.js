@@ -28,7 +28,7 @@ function starsAsCsv(explanation, view) {
   const rows = keys.map(([set, i]) => {
     const label = explanation[set].labels?.[i];
     const said = set === "test"
-      ? [explanation.classes[explanation.network.classes[i]], explanation.classes[explanation.surrogates[view.kernel].classes[i]], explanation.network.margins[i].toFixed(4)]
+      ? [explanation.classes[explanation.network.classes[i]], explanation.predicts(view.kernel) ? explanation.classes[explanation.surrogates[view.kernel].classes[i]] : "", explanation.network.margins[i].toFixed(4)]
       : ["", "", ""];
     return [set, i, explanation[set].names?.[i] ?? "", label === undefined ? "" : explanation.classes[label], ...said, explanation.textOf(set, i)];
   });
