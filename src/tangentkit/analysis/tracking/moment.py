@@ -9,6 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tangentkit.analysis.half_precision import float32_batch
 from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch, as_batch, batch_size, move, take, tensors
 from tangentkit.core.errors import InputError
@@ -18,6 +19,7 @@ from tangentkit.core.model.functions import Forward, snapshot
 from tangentkit.core.model.refusals import refusal
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, TangentKernel
+from tangentkit.linalg.operators.checks import check_finite
 from tangentkit.linalg.spectra.spectrum import Spectrum, spectrum
 from tangentkit.linearized.labeled import AT_ONCE, Labeled, labeled
 from tangentkit.sketch import SketchedTangentKernel
@@ -122,7 +124,7 @@ def as_probe(given: Any, *, samples: int, test: Any, seed: int, **options: Any) 
         order = torch.randperm(n, generator=Key(seed).fold("probe").torch())
         chosen = order[:samples].sort().values
     x, y = held.take(chosen) if held else (take(batch, chosen), None)
-    return Probe(x, y, _labeled(test), **options)
+    return Probe(float32_batch(x), y, _labeled(test), **options)
 
 
 def _labeled(given: Any) -> Labeled | None:
@@ -169,8 +171,14 @@ class Moment:
         return self._once("ck", lambda: self._gram(ConjugateKernel(self._model, forward=self.probe.forward)))
 
     def kernel(self, name: str) -> Float[Tensor, "n n"]:
-        """A kernel of the probe by its name, "ntk" or "ck"."""
-        return {"ntk": lambda: self.ntk, "ck": lambda: self.ck}[name]()
+        """A kernel of the probe by its name, "ntk" or "ck".
+
+        Raises:
+            NumericalError: it is not finite.
+        """
+        K = {"ntk": lambda: self.ntk, "ck": lambda: self.ck}[name]()
+        check_finite(K, f"{name} of step {self.step}")
+        return K
 
     def spectrum(self, name: str) -> Spectrum:
         """The spectrum of a kernel: all of it for up to 1,024 samples, else the top eigenvalues."""
