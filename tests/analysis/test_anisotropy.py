@@ -181,4 +181,5 @@ def test_the_shape_of_vectors_may_be_their_length_and_a_title_has_room():
     axes = tk.anisotropy_directions(images, (1, 4, 4), 1).plot()
     axes.figure.draw_without_rendering()
     title = axes.title.get_window_extent()
-    assert title.x0 >= 0 and title.x1 <= axes.figure.bbox.x1
+    assert title.x0 >= 0
+    assert title.x1 <= axes.figure.bbox.x1

@@ -168,7 +168,11 @@ def test_ways_that_were_not_trained_to_the_end_are_named(task):
     model, data = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2)), (x, (x[:, 0] > 0).long())
     short = tk.compare_training(model, data, ["probe", "fine-tune"], repeats=2)
     long = tk.compare_training(
-        model, data, ["probe", "fine-tune"], repeats=2, training=Training(200, 0.02, optimizer="adam", loss="cross-entropy")
+        model,
+        data,
+        ["probe", "fine-tune"],
+        repeats=2,
+        training=Training(200, 0.02, optimizer="adam", loss="cross-entropy"),
     )
     assert (short.unfinished, long.unfinished) == (["fine-tune"], [])
     assert short.loss["fine-tune"][0] > short.loss["probe"][0]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -75,7 +75,7 @@ class TrainingComparison:
 
     @property
     def unfinished(self) -> list[str]:
-        """Ways that were not trained to the end: all parameters, and yet a larger training loss than the last layer's.
+        """Ways that train all parameters and yet have a larger training loss than the last layer: not at their end.
 
         The network with another last layer is one of those that a way which trains all parameters can reach. That the
         loss of such a way is not larger does not show that it was trained to its end.
@@ -207,8 +207,8 @@ class TrainingComparison:
         were = "was" if len(self.unfinished) == 1 else "were"
         return (
             f" But {' and '.join(self.unfinished)} {were} {UNFINISHED}: the training loss is larger than that of the "
-            "probe, whose network they could reach. More epochs or a larger rate, training=Training(...), may turn the "
-            "order."
+            "probe, whose network they could reach. More epochs or a larger rate, training=Training(...), may turn "
+            "the order."
         )
 
     def _of(self, way: str) -> tuple[float, ...]:
@@ -296,9 +296,7 @@ def compare_training(
                     accuracy, loss = _judged(trained, task.x, task.y, forward)
                     results["train"][name].append(accuracy)
                     results["loss"][name].append(loss)
-                    results["test"][name].append(
-                        _judged(trained, take(x, outside), y[outside], forward)[0]
-                    )
+                    results["test"][name].append(_judged(trained, take(x, outside), y[outside], forward)[0])
                     advance()
     finally:
         for module, mode in modes.items():
@@ -351,7 +349,9 @@ def _split(y: Tensor, share: float, key: Key) -> tuple[Tensor, Tensor]:
     return torch.as_tensor(inside), torch.as_tensor(outside)
 
 
-def _loss_name(model: nn.Module, x: Batch, y: Tensor, forward: Forward | None) -> str:
+def _loss_name(
+    model: nn.Module, x: Batch, y: Tensor, forward: Forward | None
+) -> Literal["cross-entropy", "bce"]:
     """Cross-entropy of several logits, the binary one of a single logit.
 
     Raises:

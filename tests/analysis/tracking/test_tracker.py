@@ -208,10 +208,9 @@ def test_numbers_of_the_callers_stand_beside_measures_of_their_name():
 def test_numbers_that_are_not_finite_are_null_in_a_valid_record_with_one_warning(tmp_path):
     model, x, y = problem()
     tracker = Tracker(["loss"], probe=(x, y), folder=tmp_path / "run", tensorboard=False)
-    with pytest.warns(TrackerWarning, match="train_loss is not finite") as heard:
-        for number in (math.nan, math.inf):
-            tracker.step(model, train_loss=number)
-    assert len(heard) == 1
+    with pytest.warns(TrackerWarning, match="train_loss is not finite"):
+        tracker.step(model, train_loss=math.nan)
+    tracker.step(model, train_loss=math.inf)  # warnings are errors: this one brings none
 
     def refused(constant):
         raise AssertionError(f"{constant} is no JSON")
@@ -229,11 +228,10 @@ def test_a_training_that_diverges_goes_on_and_the_record_says_what_is_missing(tm
     tracker.step(model)
     with torch.no_grad():
         model[0].weight.fill_(math.nan)
-    with pytest.warns(TrackerWarning) as heard:
+    with pytest.warns(TrackerWarning):
         tracker.step(model)
-        tracker.step(model)
+    tracker.step(model)  # warnings are errors: this one brings none
     assert tracker.course.steps == [0, 1, 2]
-    assert len({str(one.message) for one in heard}) == len(heard)  # each once, not at every step
     last = tracker.records[-1]
     assert not any(isinstance(value, float) and math.isnan(value) for value in last.values.values())
     for name in ("loss", "ntk", "weights", "kta", "alignment", "distance"):
@@ -245,7 +243,12 @@ def test_a_training_that_diverges_goes_on_and_the_record_says_what_is_missing(tm
 
 def test_columns_keep_the_order_of_the_measures_after_a_resume(tmp_path):
     model, x, y = problem()
-    given = {"what": ["ntk", "loss", "lazy"], "probe": (x, y), "folder": tmp_path / "run", "tensorboard": False}
+    given = {
+        "what": ["ntk", "loss", "lazy"],
+        "probe": (x, y),
+        "folder": tmp_path / "run",
+        "tensorboard": False,
+    }
     first = Tracker(**given)
     first.step(model)
     assert Tracker(**given).table().columns == first.table().columns

@@ -202,8 +202,8 @@ class Spikes:
         shown = self.spectrum[self.spectrum > 0]
         return Lines(
             title="Spikes beyond the bulk",
-            caption=f"{len(self)} of {len(self.spectrum)} values stand above the dashed line, which the largest value of "
-            f"noise exceeds in {self.level:.0%} of draws. The other line is the edge of the bulk of large matrices.",
+            caption=f"{len(self)} of {len(self.spectrum)} values stand above the dashed line, which the largest "
+            f"value of noise exceeds in {self.level:.0%} of draws. The other line is the edge of the bulk of large matrices.",
             x_label="rank",
             y_label="eigenvalue",
             y_scale="log",

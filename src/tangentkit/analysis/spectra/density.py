@@ -173,7 +173,11 @@ class SpectralDensity:
             x_label="eigenvalue",
             y_label="density of log10 eigenvalue" if log else "density",
             x_scale=self.scale,
-            series={"density": Series(self.grid, self.density, np.stack([self.density - low, high - self.density]))},
+            series={
+                "density": Series(
+                    self.grid, self.density, np.stack([self.density - low, high - self.density])
+                )
+            },
             markers=False,
         )
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from tangentkit.analysis.spectra.bulk import Bulk, bulk_variance, marchenko_pastur
+from tangentkit.analysis.spectra.histogram import SpectrumHistogram, marchenko_pastur_density
 from tangentkit.analysis.spectra.tails import (
     Null,
     rounding,
@@ -20,7 +21,6 @@ from tangentkit.analysis.spectra.tails import (
     squared_singular_values,
     tail_of_values,
 )
-from tangentkit.analysis.spectra.histogram import SpectrumHistogram, marchenko_pastur_density
 from tangentkit.core.errors import InputError, ModelError, UnknownNameError
 from tangentkit.linalg import Tail, check_finite
 from tangentkit.linalg.spectra.tails import DRAWS, TailEstimator, gaussian_null
@@ -229,6 +229,8 @@ class WeightSpectra:
             x_label="weight, in the order of the module",
             y_label="alpha",
             y_scale="log",
+            legend="beside",
+            size=(6.0, 3.2),
             series={
                 "weights": Series(x, [tail.alpha for _, tail in seen]),
                 "null model": Series(x, (low + high) / 2, (high - low) / 2),

@@ -53,7 +53,8 @@ class Tracker:
         what: names of measures (see `tangentkit.analysis.tracking.measures`), functions of a `Moment`, or both; or
             name -> function.
         every: steps from one measurement to the next.
-        probe: inputs, or a pair (inputs, targets), labeled data, or a data set of pairs.
+        probe: inputs, or a pair (inputs, targets), labeled data, or a data set of pairs; or a batch or a data set of
+            items {..., "labels": targets}, as those of Hugging Face.
         folder: where to keep the measurements; None keeps them in memory alone.
         test: a pair or data set like the probe, all of it evaluated for the test loss and error.
         top: eigenvalues and singular values that are kept.
@@ -168,6 +169,10 @@ class Tracker:
             self._board.write(record)
             self._training = 0.0
         self._left = time.perf_counter()
+
+    def pause(self) -> None:
+        """What passes until the next measurement is no training, and has no part in its time."""
+        self._left = None
 
     @property
     def course(self) -> Course:
