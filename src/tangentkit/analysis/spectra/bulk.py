@@ -203,7 +203,8 @@ class Spikes:
         return Lines(
             title="Spikes beyond the bulk",
             caption=f"{len(self)} of {len(self.spectrum)} values stand above the dashed line, which the largest "
-            f"value of noise exceeds in {self.level:.0%} of draws. The other line is the edge of the bulk of large matrices.",
+            f"value of noise exceeds in {self.level:.0%} of draws. The other line is the edge of the bulk of large "
+            "matrices.",
             x_label="rank",
             y_label="eigenvalue",
             y_scale="log",
