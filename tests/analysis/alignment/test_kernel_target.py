@@ -133,7 +133,7 @@ def test_numbers_of_classes_are_met_with_a_warning():
 @pytest.mark.parametrize(
     "y",
     [torch.arange(30) % 3 + 1, (torch.arange(30) % 3).float(), (torch.arange(30) % 4 + 1).double()],
-    ids=str,
+    ids=["from 1", "float32", "float64 from 1"],
 )
 def test_numbers_of_classes_are_told_whatever_they_begin_with_and_their_dtype(y):
     with pytest.warns(ClassNumbersWarning, match="one_hot"):
