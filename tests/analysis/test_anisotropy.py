@@ -170,3 +170,16 @@ def test_pictures_of_any_shape_of_sample(shape):
     assert found.plot() is not None
     assert len(found.table().rows) == 2
     assert set(found.to_dict()) == {"directions", "values"}
+
+
+def test_the_shape_of_vectors_may_be_their_length_and_a_title_has_room():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(5, 5), nn.GELU(), nn.Linear(5, 1))
+    ours, same = (tk.anisotropy_directions(model, shape, 2) for shape in (5, (5,)))
+    assert torch.equal(ours.directions, same.directions)
+    images = nn.Sequential(nn.Flatten(), nn.Linear(16, 4), nn.GELU(), nn.Linear(4, 1))
+    axes = tk.anisotropy_directions(images, (1, 4, 4), 1).plot()
+    axes.figure.draw_without_rendering()
+    title = axes.title.get_window_extent()
+    assert title.x0 >= 0
+    assert title.x1 <= axes.figure.bbox.x1

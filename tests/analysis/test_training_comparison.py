@@ -124,3 +124,73 @@ def test_bad_input_is_refused(task):
     with pytest.raises(InputError, match="random_model"):
         tk.compare_training(own, (x, y), ["random-features"], repeats=1)
     tk.compare_training(own, (x, y), ["random-features"], repeats=1, random_model=lambda: own)
+
+
+class Named(nn.Module):
+    """A network of dict batches, as those of Hugging Face."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(6, 8), nn.ReLU(), nn.Linear(8, 2))
+
+    def forward(self, inputs):
+        return {"logits": self.layers(inputs)}
+
+
+def test_batches_of_names_are_trained_in_every_way_as_plain_ones_are(task):
+    x, y = task[1]
+    torch.manual_seed(0)
+    named = Named()
+    plain = tk.compare_training(named.layers, (x, y), repeats=2, training=SETTINGS)
+    found = tk.compare_training(
+        named, ({"inputs": x}, y), repeats=2, training=SETTINGS, forward=lambda m, b: m(**b)["logits"]
+    )
+    for way in ("probe", "fine-tune", "linearized"):  # random features draw by the names of layers
+        assert found.test[way] == plain.test[way], way
+    assert len(found.test["random-features"]) == 2
+
+
+def test_one_logit_is_trained_by_the_binary_loss_in_every_way(task):
+    x, _ = task[1]
+    y = (x[:, 0] > 0).long()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 1))
+    found = tk.compare_training(model, (x, y), repeats=2)
+    assert found.training.loss == "bce"
+    assert set(found.test) == {"probe", "fine-tune", "random-features", "linearized"}
+    with pytest.raises(InputError, match="two classes"):
+        tk.compare_training(model, (x, torch.arange(len(y)) % 3), repeats=2)
+
+
+def test_ways_that_were_not_trained_to_the_end_are_named(task):
+    x, _ = task[1]
+    torch.manual_seed(0)
+    model, data = nn.Sequential(nn.Linear(6, 16), nn.ReLU(), nn.Linear(16, 2)), (x, (x[:, 0] > 0).long())
+    short = tk.compare_training(model, data, ["probe", "fine-tune"], repeats=2)
+    long = tk.compare_training(
+        model,
+        data,
+        ["probe", "fine-tune"],
+        repeats=2,
+        training=Training(200, 0.02, optimizer="adam", loss="cross-entropy"),
+    )
+    assert (short.unfinished, long.unfinished) == (["fine-tune"], [])
+    assert short.loss["fine-tune"][0] > short.loss["probe"][0]
+    assert "10 epochs of adam at a rate of 0.001" in short.table().note
+    page = short.page().render()
+    assert "fine-tune was not trained to the end" in page
+    assert "not trained to the end" not in long.page().render()
+
+
+def test_losses_are_those_of_the_networks_on_the_training_samples(task):
+    x, y = task[1]
+    kept = []
+
+    def way(given):
+        kept.append((given.model, given.x, given.y))
+        return given.model
+
+    found = tk.compare_training(task[0], (x, y), {"as it is": way}, repeats=2)
+    for (model, inputs, classes), loss in zip(kept, found.loss["as it is"], strict=True):
+        with torch.no_grad():
+            assert loss == pytest.approx(float(nn.functional.cross_entropy(model(inputs), classes)), rel=1e-5)

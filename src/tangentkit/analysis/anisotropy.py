@@ -39,6 +39,8 @@ SAMPLES = 256
 """Samples of one pass, where derivatives are averaged over data."""
 DRAWN = 10
 """Directions in a picture."""
+WIDTH = 5.2
+"""Inches that the title of a picture needs, however few directions there are."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -112,7 +114,7 @@ class AnisotropyDirections:
             caption="The first directions, and below each its frequencies: few bright points are a structured one.",
             images=pictures,
             headings=[f"{float(value):.3g}" for value in self.values[:r]],
-            size=(1.0 * r + 0.4, 2.6),
+            size=(max(WIDTH, 1.0 * r + 0.4), 2.6),
         )
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
@@ -128,7 +130,7 @@ class AnisotropyDirections:
 @outside_autograd
 def anisotropy_directions(
     model: nn.Module,
-    shape: Sequence[int],
+    shape: int | Sequence[int],
     top: int,
     *,
     x: Batch | None = None,
@@ -146,7 +148,7 @@ def anisotropy_directions(
     Args:
         model: in evaluation mode where that matters; smooth, such as with GELU: at the origin a ReLU without bias has
             no derivative.
-        shape: of one sample, such as (1, 28, 28).
+        shape: of one sample, such as (1, 28, 28); of vectors their length will do.
         top: how many directions.
         x: samples over which M is averaged, a batch or a data set; None takes M at the origin alone.
         outputs: of several outputs, "trace" takes the rows of all, or "pseudo", an index, a vector.
@@ -169,7 +171,7 @@ def anisotropy_directions(
         >>> found.directions.shape, found.values.shape
         (torch.Size([2, 3]), torch.Size([2]))
     """
-    shape = tuple(int(size) for size in shape)
+    shape = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
     if not shape or min(shape) < 1:
         raise InputError("bad shape of a sample", expected="such as (1, 28, 28)", got=shape)
     d = math.prod(shape)

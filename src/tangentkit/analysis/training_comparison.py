@@ -3,17 +3,19 @@
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tangentkit.analysis.training_ways import WAYS, Task, Way
+from tangentkit.analysis.tracking.measures import loss_of
+from tangentkit.analysis.tracking.moment import outputs_of
+from tangentkit.analysis.training_ways import WAYS, Task, Way, whole_batch
 from tangentkit.core.batches import Batch, move, take, tensors
 from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.core.files.safe import as_path, write_whole
@@ -29,6 +31,11 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 REPEATS = 10
+UNFINISHED = "not trained to the end"
+CONTAIN_PROBE = ("fine-tune", "linearized")
+"""Ways that train the last layer too."""
+LOSS_MARGIN = 0.01
+"""A training loss that is larger by less than this is no sign of a training that was too short."""
 DEPENDENT = (
     "All splits are of the same samples, so that accuracies of different repeats depend on each other: the standard "
     "error is too small, and p-values are. The corrected error of Nadeau and Bengio (2003), √((1/r + n_test/n_train) "
@@ -56,11 +63,29 @@ class TrainingComparison:
     """Way -> time of the training."""
     sizes: tuple[int, int]
     """Samples of training and of test."""
+    loss: dict[str, tuple[float, ...]] = field(default_factory=dict)
+    """Way -> loss on the training samples at the end: cross-entropy, of one logit the binary one."""
+    training: Training | None = None
+    """The settings of what is trained by gradients."""
 
     @property
     def ways(self) -> list[str]:
         """The names of the ways that were compared."""
         return list(self.test)
+
+    @property
+    def unfinished(self) -> list[str]:
+        """Ways that train all parameters and yet have a larger training loss than the last layer: not at their end.
+
+        The network with another last layer is one of those that a way which trains all parameters can reach. That the
+        loss of such a way is not larger does not show that it was trained to its end.
+        """
+        solved = [float(np.mean(self.loss[way])) for way in ("probe",) if way in self.loss]
+        return [
+            way
+            for way, runs in self.loss.items()
+            if solved and way in CONTAIN_PROBE and float(np.mean(runs)) > solved[0] + LOSS_MARGIN
+        ]
 
     def corrected_error(self, way: str) -> float:
         """√((1/r + n_test / n_train) s²), the standard error for splits of the same samples; NaN of one repeat."""
@@ -85,20 +110,22 @@ class TrainingComparison:
         rows = tuple(
             (
                 way,
+                Measured.over(self.loss[way]) if way in self.loss else None,
                 Measured.over(self.train[way]),
                 Measured.over(self.test[way]),
                 None if math.isnan(error := self.corrected_error(way)) else error,
                 Measured.over(self.seconds[way]),
+                UNFINISHED if way in self.unfinished else "",
             )
             for way in self.ways
         )
         columns = (
-            "way", Column("train accuracy", ".4f"), Column("test accuracy", ".4f"),
-            Column("corrected error of test", ".4f"), Column("seconds", ".2f"),
+            "way", Column("train loss", ".4f"), Column("train accuracy", ".4f"), Column("test accuracy", ".4f"),
+            Column("corrected error of test", ".4f"), Column("seconds", ".2f"), "remark",
         )  # fmt: skip
         repeats = len(next(iter(self.test.values())))
         title = f"Accuracy over {repeats} splits into {self.sizes[0]} and {self.sizes[1]} samples"
-        return Table(title, columns, rows, note=DEPENDENT)
+        return Table(title, columns, rows, note=f"{self._how} {DEPENDENT}".strip())
 
     def tests_table(self) -> Table:
         """One row a pair of ways: difference of the means, KS distance and p-value."""
@@ -145,7 +172,7 @@ class TrainingComparison:
             title="Ways to train a network, compared",
             source="tk.compare_training",
             question="Is it better to train all of a network, its last layer, its linearization, or a random one's?",
-            answer=f"{best} has the highest mean test accuracy, {Measured.over(self.test[best]):.4f}.",
+            answer=f"{best} has the highest mean test accuracy, {Measured.over(self.test[best]):.4f}.{self._warned}",
             terms={"KS": "Kolmogorov-Smirnov", "Q-Q": "quantiles of one sample over those of another"},
             tables=tables,
             figures={"accuracy": self.figure()} | {f"qq-{a}-{b}": self.qq_figure(a, b) for a, b in pairs},
@@ -163,13 +190,34 @@ class TrainingComparison:
         pairs = {f"{a} / {b}": vars(self.ks(a, b)) for a, b in combinations(self.ways, 2)}
         return plain | {"sizes": list(self.sizes), "ks": pairs}
 
+    @property
+    def _how(self) -> str:
+        if self.training is None:
+            return ""
+        given = self.training
+        return (
+            f"The last layers of probe and random-features are solved for their optimum; fine-tune and linearized "
+            f"have {given.epochs} epochs of {given.optimizer} at a rate of {given.learning_rate:g}."
+        )
+
+    @property
+    def _warned(self) -> str:
+        if not self.unfinished:
+            return ""
+        were = "was" if len(self.unfinished) == 1 else "were"
+        return (
+            f" But {' and '.join(self.unfinished)} {were} {UNFINISHED}: the training loss is larger than that of the "
+            "probe, whose network they could reach. More epochs or a larger rate, training=Training(...), may turn "
+            "the order."
+        )
+
     def _of(self, way: str) -> tuple[float, ...]:
         if way not in self.test:
             raise UnknownNameError("way", way, self.test)
         return self.test[way]
 
 
-_PARTS = ("test", "train", "seconds")
+_PARTS = ("test", "train", "seconds", "loss")
 
 
 def compare_training(
@@ -203,7 +251,8 @@ def compare_training(
         data: a pair (inputs, classes), labeled data, or a data set of pairs that fits in memory.
         ways: their names; or name -> function of a `Task` that gives a network.
         repeats: the number of splits.
-        training: settings of what is trained by gradients; by default 10 epochs of Adam at 1e-3.
+        training: settings of what is trained by gradients; by default 10 epochs of Adam at 1e-3, which is too little
+            for few samples: the result says of a way when it shows (`unfinished`).
         train_share: the share of samples that is trained on.
         seed: of splits, of the order of samples and of random weights.
         forward: (model, batch) -> outputs (n, c).
@@ -227,11 +276,11 @@ def compare_training(
         raise InputError("bad repeats", expected="at least 1", got=repeats)
     x, y = labeled(*(data if isinstance(data, (tuple, list)) else (data, None))).take(slice(None))
     _check_classes(y)
-    training = training or Training(10, 1e-3, optimizer="adam", loss="cross-entropy")
     modes = {module: module.training for module in model.modules()}
     results: dict[str, dict[str, list[float]]] = {part: {way: [] for way in chosen} for part in _PARTS}
     sizes = (0, 0)
     try:
+        training = training or Training(10, 1e-3, optimizer="adam", loss=_loss_name(model, x, y, forward))
         with counted_off(progress, "training", repeats * len(chosen)) as advance:
             for repeat in range(repeats):
                 key = Key(seed).fold("repeat", repeat)
@@ -244,14 +293,16 @@ def compare_training(
                     began = time.perf_counter()
                     trained = way(task)
                     results["seconds"][name].append(time.perf_counter() - began)
-                    results["train"][name].append(_accuracy(trained, task.x, task.y, forward))
-                    results["test"][name].append(_accuracy(trained, take(x, outside), y[outside], forward))
+                    accuracy, loss = _judged(trained, task.x, task.y, forward)
+                    results["train"][name].append(accuracy)
+                    results["loss"][name].append(loss)
+                    results["test"][name].append(_judged(trained, take(x, outside), y[outside], forward)[0])
                     advance()
     finally:
         for module, mode in modes.items():
             module.training = mode
     plain = {part: {way: tuple(runs) for way, runs in found.items()} for part, found in results.items()}
-    return TrainingComparison(**plain, sizes=sizes)
+    return TrainingComparison(**plain, sizes=sizes, training=training)
 
 
 def _chosen(ways: Sequence[str] | Mapping[str, Way]) -> dict[str, Way]:
@@ -298,17 +349,38 @@ def _split(y: Tensor, share: float, key: Key) -> tuple[Tensor, Tensor]:
     return torch.as_tensor(inside), torch.as_tensor(outside)
 
 
+def _loss_name(
+    model: nn.Module, x: Batch, y: Tensor, forward: Forward | None
+) -> Literal["cross-entropy", "bce"]:
+    """Cross-entropy of several logits, the binary one of a single logit.
+
+    Raises:
+        InputError: one logit, and more than two classes.
+    """
+    outputs = outputs_of(model.eval(), take(x, slice(0, 2)), forward or call)
+    if outputs.shape[1] > 1:
+        return "cross-entropy"
+    if int(y.max()) > 1:
+        raise InputError(
+            "one logit tells two classes apart", expected="classes 0 and 1", got=f"0 to {int(y.max())}"
+        )
+    return "bce"
+
+
 @torch.no_grad()
-def _accuracy(model: nn.Module, x: Batch, y: Tensor, forward: Forward | None) -> float:
-    """The share of samples whose largest logit is that of their class; of one logit, whose sign is."""
-    rule = call if forward is None or isinstance(model, LinearizedModel) else forward
+def _judged(model: nn.Module, x: Batch, y: Tensor, forward: Forward | None) -> tuple[float, float]:
+    """The share of samples whose largest logit is that of their class, of one logit whose sign is; and the loss."""
+    rule = forward or call
+    if forward is not None and isinstance(model, LinearizedModel):
+        rule = whole_batch
     model.eval()
     device = next((p.device for p in tensors(list(model.parameters()))), torch.device("cpu"))
-    hits = 0
+    hits, total = 0, 0.0
     for start in range(0, len(y), AT_ONCE):
         piece = slice(start, start + AT_ONCE)
         outputs = read_outputs(rule(model, move(take(x, piece), device)))
         outputs = outputs if outputs.ndim > 1 else outputs[:, None]
         answers = outputs.argmax(1) if outputs.shape[1] > 1 else (outputs[:, 0] > 0).long()
         hits += int((answers.cpu() == y[piece].cpu()).sum())
-    return hits / len(y)
+        total += len(answers) * float(loss_of(outputs, y).value(outputs.cpu(), y[piece].cpu()))
+    return hits / len(y), total / len(y)

@@ -3,6 +3,7 @@
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -55,8 +56,13 @@ def random_features(task: Task) -> nn.Module:
 def linearized(task: Task) -> nn.Module:
     """The first-order model about the weights, trained: fine-tuning without a change of features."""
     lin = linearize(task.model.eval(), forward=task.forward)
-    train(lin, task.x, task.y, task.training, key=task.key)
+    train(lin, task.x, task.y, task.training, key=task.key, forward=whole_batch if task.forward else None)
     return lin
+
+
+def whole_batch(model: nn.Module, batch: Batch) -> Any:
+    """How an expansion with a rule of its own is called: with the batch as one argument, also where it is a dict."""
+    return model(batch)
 
 
 WAYS: dict[str, Way] = {

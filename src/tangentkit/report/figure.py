@@ -70,7 +70,7 @@ class Series:
     x: ArrayLike
     y: ArrayLike
     error: ArrayLike | None = None
-    """Half the height of the band or bar around y."""
+    """Half the height of the band or bar around y; or (2, n), how far it goes below and above."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -93,7 +93,8 @@ class Lines(_Plot):
             (line,) = ax.plot(x, y, label=short(name), marker=marker, markersize=4)
             if one.error is not None:
                 error = np.asarray(one.error, dtype=float)
-                ax.fill_between(x, y - error, y + error, alpha=0.2, linewidth=0, color=line.get_color())
+                below, above = error if error.ndim == 2 else (error, error)
+                ax.fill_between(x, y - below, y + above, alpha=0.2, linewidth=0, color=line.get_color())
         _level(ax, self.level)
         self._label(ax)
         if self.x_scale == "log":

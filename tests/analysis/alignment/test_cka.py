@@ -218,3 +218,18 @@ def test_the_heat_map_is_a_table_a_picture_and_plain_numbers():
     assert [text.get_text() for text in ax.get_yticklabels()] == ["0", "1", "3"]
     assert [text.get_text() for text in ax.get_xticklabels()] == ["0", "3"]
     assert found.to_dict()["rows"] == ["0", "1", "3"]
+
+
+def test_layers_that_are_the_same_for_all_samples_are_left_out_with_a_warning():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 2))
+    with torch.no_grad():
+        model[2].bias.fill_(-1e3)
+    x = normal(40, 4).float()
+    with pytest.warns(LeftOutWarning, match="'3', '4'"):
+        found = tk.layer_cka(model, x)
+    assert found.left_out == ("3", "4")
+    torch.testing.assert_close(found.values, tk.layer_cka(model[:3], x).values)
+    assert "the same for all samples: 3, 4" in found.table().note
+    with pytest.raises(InputError, match="constant"):
+        tk.layer_cka(model, x, layers=["3"])

@@ -88,3 +88,9 @@ def test_it_is_a_table_a_picture_and_plain_numbers():
     assert len(phi.table().rows) == 3
     assert phi.plot().get_xlabel() == "j"
     assert phi.to_dict()["values"] == phi.values.tolist()
+
+
+def test_a_kernel_between_outputs_is_refused():
+    model = torch.nn.Linear(3, 2)
+    with pytest.raises(InputError, match="one number for each pair"):
+        tk.eigenfunctions(tk.TangentKernel(model, outputs="full"), torch.randn(8, 3), 2)

@@ -124,6 +124,37 @@ def test_numbers_of_classes_are_met_with_a_warning():
     K = torch.eye(6, dtype=torch.float64)
     with pytest.warns(ClassNumbersWarning, match=r"labels 0 to 2 are taken as numbers; .* one_hot"):
         as_numbers = tk.kernel_target_alignment(K, torch.tensor([0, 1, 2, 0, 1, 2]))
-    assert as_numbers == tk.kernel_target_alignment(K, torch.tensor([0.0, 1, 2, 0, 1, 2]))
+    with pytest.warns(ClassNumbersWarning):
+        assert as_numbers == tk.kernel_target_alignment(K, torch.tensor([0.0, 1, 2, 0, 1, 2]))
     for quiet in ([0, 1, 1, 0, 1, 1], [-1, 1, 1, -1, 1, 1]):
         tk.kernel_target_alignment(K, torch.tensor(quiet))
+
+
+@pytest.mark.parametrize(
+    "y",
+    [torch.arange(30) % 3 + 1, (torch.arange(30) % 3).float(), (torch.arange(30) % 4 + 1).double()],
+    ids=["from 1", "float32", "float64 from 1"],
+)
+def test_numbers_of_classes_are_told_whatever_they_begin_with_and_their_dtype(y):
+    with pytest.warns(ClassNumbersWarning, match="one_hot"):
+        tk.kernel_target_alignment(torch.eye(30), y)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [torch.arange(30.0), torch.arange(30) % 2, (torch.arange(30) % 2) * 2.0 - 1, torch.linspace(0, 2, 30)],
+    ids=["all different", "two classes", "signs", "no whole numbers"],
+)
+def test_other_numbers_bring_no_warning(y):
+    tk.kernel_target_alignment(torch.eye(30), y)
+
+
+@pytest.mark.parametrize("y", [np.array(["cat", "dog"] * 5), ["cat", "dog"] * 5], ids=["array", "list"])
+def test_words_are_no_labels_and_the_error_says_what_is(y):
+    with pytest.raises(InputError, match=r"expected numbers.*'cat'.*np\.unique"):
+        tk.kernel_target_alignment(torch.eye(10), y)
+
+
+def test_an_indefinite_matrix_may_point_away_from_the_labels():
+    y = torch.tensor([1.0, -1.0, 1.0, -1.0])
+    assert tk.kernel_target_alignment(-torch.outer(y, y), y) == pytest.approx(-1.0)

@@ -11,6 +11,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 from torch import nn
+from torch.utils.data import TensorDataset
 
 import tangentkit as tk
 from tangentkit.analysis import LayerProbe, LayerProbes
@@ -176,3 +177,41 @@ def test_what_cannot_be_probed_is_refused(error, match, change):
     } | change
     with pytest.raises(error, match=match):
         tk.probe_layers(nn.Sequential(nn.Linear(3, 5), nn.ReLU()), **given)
+
+
+def test_a_constant_layer_has_a_remark_and_keeps_the_rest(quadrants):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(30, 8), nn.ReLU(), nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 4))
+    with torch.no_grad():
+        model[2].bias.fill_(-1e3)
+    given = [part[:60] for part in quadrants]
+    with pytest.warns(ProbeWarning, match="left out: '3', '4'"):
+        found = tk.probe_layers(model, *given, dims=[2])
+    alive = tk.probe_layers(model[:3], *given, dims=[2])
+    assert [layer.accuracy for layer in found] == [layer.accuracy for layer in alive]
+    assert [row[0] for row in found.table().rows] == ["0", "1", "2", "3", "4"]
+    assert "activations are constant" in found.table().rows[3][-1]
+    assert found.table().rows[0][-1] == ""
+    with pytest.raises(InputError, match="left out"):
+        found["4"]
+
+
+def test_data_sets_of_pairs_are_probed_as_their_samples_are(quadrants):
+    x, y, x_test, y_test = (part[:60] for part in quadrants)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(30, 8))
+    plain = tk.probe_layers(model, x, y, x_test, y_test, dims=[2])
+    found = tk.probe_layers(model, TensorDataset(x, y), x_test=TensorDataset(x_test, y_test), dims=[2])
+    assert found.to_dict() == plain.to_dict()
+    with pytest.raises(InputError, match="x alone"):
+        tk.probe_layers(model, x, x_test=x_test)
+
+
+def test_a_layer_has_a_table_and_plain_numbers_and_its_collapse_a_picture(probes):
+    one = probes["3" if "3" in [p.name for p in probes] else probes.layers[0].name]
+    assert [row[0] for row in one.table().rows] == list(one.dims)
+    assert [row[2] for row in one.table().rows] == list(one.accuracy["10-NN"])
+    assert one.to_dict() in probes.to_dict()["layers"]
+    shown = {text.get_text() for text in one.collapse.plot().get_yticklabels()}
+    assert {"NC1, within", "NC2, norms", "NC2, angles"} <= shown
+    assert one.collapse.figure().values["NC1, within"] == [one.collapse.nc1]

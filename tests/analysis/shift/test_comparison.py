@@ -7,6 +7,7 @@ import pytest
 import torch
 from scipy import stats
 from torch import nn
+from torch.utils.data import TensorDataset
 
 import tangentkit as tk
 from tangentkit.core import BudgetError, InputError, NumericalError
@@ -197,3 +198,21 @@ def test_what_cannot_be_compared_is_refused(error, match, change):
 def test_bad_questions_to_a_result_are_refused(call):
     with pytest.raises(InputError, match="expected"):
         call(tk.compare_distributions(torch.randn(30, 3), torch.randn(30, 3), permutations=19))
+
+
+def test_data_sets_are_compared_as_their_samples_are():
+    torch.manual_seed(0)
+    P, M = torch.randn(30, 3), torch.randn(20, 3)
+    plain = tk.compare_distributions(P, M)
+    found = tk.compare_distributions(TensorDataset(P, torch.zeros(30)), TensorDataset(M, torch.zeros(20)))
+    assert found.to_dict() == plain.to_dict()
+    kernel = tk.ConjugateKernel(torch.nn.Linear(3, 1))
+    sets = TensorDataset(P, torch.zeros(30)), TensorDataset(M, torch.zeros(20))
+    assert tk.compare_distributions(*sets, kernel).p_value == tk.compare_distributions(P, M, kernel).p_value
+
+
+def test_drivers_are_a_table_and_plain_numbers():
+    torch.manual_seed(0)
+    found = tk.compare_distributions(torch.randn(30, 3), torch.randn(20, 3) + 1).drivers(4)
+    assert [row[1] for row in found.table().rows] == found.P.tolist() == found.to_dict()["P"]
+    assert [row[4] for row in found.table().rows] == found.M_scores.tolist()

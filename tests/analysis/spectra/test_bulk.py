@@ -138,3 +138,13 @@ def test_bad_input_is_refused():
         initial_bulk([1.0, float("nan"), 2.0, 3.0])
     with pytest.raises(NumericalError, match="median"):
         bulk_variance(np.array([1.0, 0.0, 0.0]), 5, 3)
+
+
+def test_the_dashed_line_of_the_figure_is_the_threshold_that_spikes_are_counted_by():
+    bulk = marchenko_pastur(300, 100)
+    between = (bulk.high + bulk.threshold()) / 2
+    found = spikes(torch.diag(torch.tensor([9.0, between, 1.0, 0.5], dtype=torch.float64)), bulk)
+    figure = found.figure()
+    assert (len(found), figure.level) == (1, bulk.threshold())
+    assert sum(found.spectrum > figure.level) == len(found)
+    assert "1 of 4 values stand above the dashed line" in figure.caption

@@ -152,5 +152,37 @@ def test_bad_input_is_refused():
         spectral_density(torch.full((3, 3), torch.nan))
     with pytest.raises(NumericalError, match="linear"):
         spectral_density(torch.diag(torch.tensor([1.0, -1.0])), scale="log")
-    with pytest.raises(NumericalError, match="positive eigenvalue"):
+    with pytest.raises(NumericalError, match="operator is zero"):
         spectral_density(torch.zeros(3, 3), scale="log")
+
+
+@pytest.mark.parametrize("value", [5.0, -3.0])
+def test_rules_that_end_early_show_no_eigenvalues_that_there_are_not(value):
+    density = spectral_density(value * torch.eye(30))
+    assert density.nodes.min() == pytest.approx(value)
+    assert density.nodes.max() == pytest.approx(value)
+    assert f"{value:g} to {value:g}" in repr(density)
+
+
+@pytest.mark.parametrize(
+    "zero", [torch.zeros(30, 30), spectrum(torch.zeros(30, 30))], ids=["matrix", "spectrum"]
+)
+def test_zero_has_no_density(zero):
+    with pytest.raises(NumericalError, match="the operator is zero"):
+        spectral_density(zero)
+
+
+def test_the_trace_is_exact_where_the_diagonal_is_at_hand():
+    K = with_values(SPECTRA["power law"])
+    rows = dict(spectral_density(K, probes=2, steps=10).table().rows)
+    assert (rows["trace"].value, rows["trace"].error) == (pytest.approx(float(K.trace())), 0.0)
+
+
+def test_the_band_that_is_drawn_stays_above_zero():
+    density = spectral_density(with_values(SPECTRA["gap"]), probes=2)
+    low, high = density.band()
+    assert (low == 0).any()
+    assert (density.density < high - density.density).any()
+    band = density.plot().collections[0].get_paths()[0].vertices[:, 1]
+    assert band.min() >= 0
+    assert band.max() == pytest.approx(high.max())

@@ -156,3 +156,9 @@ def test_a_power_law_of_gaussian_matrices_is_no_heavy_tail_beside_its_null():
     found = [matrix_tail(gaussian(40, 30, s), PowerLaw(2), draws=19, seed=s) for s in range(40)]
     assert sum(one.is_heavy for one in found) <= 6  # two expected
     assert min(one.alpha for one in found) < 6  # what alone would be called a heavy tail
+
+
+@pytest.mark.parametrize("A", [torch.zeros(40, 40), torch.ones(40, 40)], ids=["zero", "constant"])
+def test_matrices_of_rank_one_or_none_are_refused_by_what_they_lack(A):
+    with pytest.raises(InputError, match=r"at least 2 beyond rounding.*of the 40"):
+        matrix_tail(A)

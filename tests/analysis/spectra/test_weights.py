@@ -9,7 +9,7 @@ from torch import nn
 
 import tangentkit as tk
 from tangentkit.analysis import compare_spectra
-from tangentkit.core.errors import InputError, ModelError, NumericalError
+from tangentkit.core.errors import InputError, ModelError, NumericalError, UnknownNameError
 from tangentkit.linalg import Hill, spectrum
 
 
@@ -129,3 +129,34 @@ def test_spectra_are_compared_whole():
         compare_spectra(spectrum(torch.eye(30), 2), torch.ones(30))
     with pytest.raises(InputError, match="at least 2"):
         compare_spectra([1.0], [1.0, 2.0])
+
+
+def test_a_weight_that_there_is_not_is_said_with_those_that_there_are():
+    with pytest.raises(UnknownNameError, match="'weight'"):
+        tk.weight_spectra(nn.Linear(30, 30))["wieght"]
+
+
+def test_a_missing_alpha_has_a_remark():
+    layer = nn.Linear(40, 40)
+    nn.init.eye_(layer.weight)
+    found = tk.weight_spectra(layer)["weight"]
+    assert found.alpha is None
+    assert found.remark == "no alpha: the largest singular values are all equal"
+
+
+def test_a_weight_draws_its_spectrum_with_the_law_of_noise_its_tail_and_its_spikes():
+    torch.manual_seed(0)
+    layer = nn.Linear(200, 120)
+    with torch.no_grad():
+        layer.weight.add_(torch.outer(torch.randn(120), torch.randn(200)) * 0.05)
+    found = tk.weight_spectra(layer)["weight"]
+    axes = found.plot()
+    names = axes.get_legend_handles_labels()[1]
+    assert set(names) == {"eigenvalues", "Marchenko-Pastur", "xmin of the tail", "spikes begin"}
+    threshold = next(line for line in axes.lines if line.get_label() == "spikes begin").get_xdata()[0]
+    assert sum(found.values > threshold) == found.num_spikes == 1
+    curve = next(line for line in axes.lines if line.get_label() == "Marchenko-Pastur")
+    area = np.trapezoid(curve.get_ydata(), np.log10(curve.get_xdata()))
+    assert area == pytest.approx(119 / 120, abs=0.01)
+    assert dict(found.table().rows)["num_spikes"] == 1
+    assert found.to_dict()["values"] == found.values.tolist()

@@ -47,3 +47,35 @@ def test_files_that_are_no_checkpoints_are_refused(saved, tmp_path):
     torch.save(problem()[0], tmp_path / "code.pt")
     with pytest.raises(DataError, match="code"):
         track_checkpoints(make, [tmp_path / "code.pt"], probe)
+
+
+@pytest.mark.parametrize("prefix", ["module.", "_orig_mod.", "model.", "module._orig_mod.", "net."])
+def test_prefixes_of_wrappers_are_taken_off(saved, tmp_path, prefix):
+    paths, _, (x, _) = saved
+    state = torch.load(paths[1], weights_only=True)
+    wrapped = tmp_path / "wrapped.pt"
+    torch.save({"state_dict": {prefix + name: value for name, value in state.items()}, "epoch": 3}, wrapped)
+    course = track_checkpoints(lambda: problem()[0], [paths[1], wrapped], x, ["lazy"])
+    assert course["lazy/weight change"] == [0.0, 0.0]
+    with pytest.raises(DataError, match=f"begin with '{prefix}'"):
+        track_checkpoints(lambda: torch.nn.Linear(5, 3), [wrapped], x, ["lazy"])
+
+
+def test_safetensors_are_read_and_damaged_ones_refused(saved, tmp_path):
+    safetensors = pytest.importorskip("safetensors.torch")
+    paths, _, (x, _) = saved
+    path = tmp_path / "weights.safetensors"
+    safetensors.save_file(torch.load(paths[1], weights_only=True), path)
+    course = track_checkpoints(lambda: problem()[0], [paths[1], path], x, ["lazy"])
+    assert course["lazy/weight change"] == [0.0, 0.0]
+    path.write_bytes(path.read_bytes()[:-8])
+    with pytest.raises(DataError, match=r"whole \.safetensors file"):
+        track_checkpoints(lambda: problem()[0], [path], x, ["lazy"])
+
+
+def test_the_time_between_checkpoints_is_no_training(saved):
+    paths, _, (x, _) = saved
+    course = track_checkpoints(lambda: problem()[0], paths, x, ["lazy"])
+    assert all(record.training_seconds == 0 for record in course.records)
+    assert "time of the training" not in course.table().note
+    assert "The tracker took" in course.table().note

@@ -7,6 +7,7 @@ from torch import nn
 import tangentkit as tk
 from tangentkit.analysis import Moment
 from tangentkit.analysis.tracking import Probe
+from tangentkit.analysis.tracking.moment import as_probe
 
 
 class _Switched(nn.Module):
@@ -37,3 +38,13 @@ def test_a_network_that_changes_has_its_own_kernel(change):
     K = tk.reference.trace_kernel(J, J)
     assert not torch.allclose(before, K.to(x), rtol=1e-2)
     assert torch.allclose(Moment(1, model, probe).ntk, K.to(x), rtol=1e-4, atol=1e-5)
+
+
+def test_items_and_batches_with_labels_are_probes_with_targets():
+    x, y = torch.randn(12, 4), torch.arange(12) % 2
+    items = [{"inputs": row.tolist(), "labels": int(label)} for row, label in zip(x, y, strict=True)]
+    for given in ({"inputs": x, "labels": y}, items):
+        found = as_probe(given, samples=20, test=None, seed=0)
+        assert list(found.x) == ["inputs"]
+        torch.testing.assert_close(found.x["inputs"], x)
+        assert torch.equal(found.y, y)

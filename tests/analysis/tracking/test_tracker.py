@@ -191,7 +191,67 @@ def test_what_is_not_finite_is_left_out_with_a_warning():
     tracker = Tracker({"odd": lambda _: math.nan, "even": lambda _: 2}, probe=x)
     with pytest.warns(TrackerWarning, match="odd is not finite"):
         tracker.step(model)
-    assert tracker.course.names == ["even"]
+    assert (tracker["odd"], tracker["even"]) == ([None], [2.0])
+    assert "odd is missing at 1 of 1 steps" in tracker.table().note
+    tracker.page().render()
+
+
+def test_numbers_of_the_callers_stand_beside_measures_of_their_name():
+    model, x, y = problem()
+    tracker = Tracker(["loss"], probe=(x, y))
+    tracker.step(model, loss=123.0, train_loss=5.0)
+    expected = float(nn.functional.cross_entropy(model.eval()(x), y).detach())
+    assert tracker["loss"] == [pytest.approx(expected, rel=1e-5)]
+    assert (tracker["given/loss"], tracker["train_loss"]) == ([123.0], [5.0])
+
+
+def test_numbers_that_are_not_finite_are_null_in_a_valid_record_with_one_warning(tmp_path):
+    model, x, y = problem()
+    tracker = Tracker(["loss"], probe=(x, y), folder=tmp_path / "run", tensorboard=False)
+    with pytest.warns(TrackerWarning, match="train_loss is not finite"):
+        tracker.step(model, train_loss=math.nan)
+    tracker.step(model, train_loss=math.inf)  # warnings are errors: this one brings none
+
+    def refused(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    for path in (tmp_path / "run" / "steps").iterdir():
+        assert json.loads(path.read_text(), parse_constant=refused)["values"]["train_loss"] is None
+    again = Tracker(["loss"], probe=(x, y), folder=tmp_path / "run", tensorboard=False)
+    assert again["train_loss"] == [None, None]
+    assert "train_loss is missing at 2 of 2 steps, first at step 0" in again.table().note
+
+
+def test_a_training_that_diverges_goes_on_and_the_record_says_what_is_missing(tmp_path):
+    model, x, y = problem()
+    tracker = Tracker(MEASURES, probe=(x, y), folder=tmp_path / "run", tensorboard=False)
+    tracker.step(model)
+    with torch.no_grad():
+        model[0].weight.fill_(math.nan)
+    with pytest.warns(TrackerWarning):
+        tracker.step(model)
+    tracker.step(model)  # warnings are errors: this one brings none
+    assert tracker.course.steps == [0, 1, 2]
+    last = tracker.records[-1]
+    assert not any(isinstance(value, float) and math.isnan(value) for value in last.values.values())
+    for name in ("loss", "ntk", "weights", "kta", "alignment", "distance"):
+        assert name in last.missing, name
+    assert "NumericalError" in last.missing["ntk"]
+    assert tracker["ntk/trace"][1:] == [None, None]
+    assert "ntk is missing at 2 of 3 steps, first at step 1" in tracker.page().render()
+
+
+def test_columns_keep_the_order_of_the_measures_after_a_resume(tmp_path):
+    model, x, y = problem()
+    given = {
+        "what": ["ntk", "loss", "lazy"],
+        "probe": (x, y),
+        "folder": tmp_path / "run",
+        "tensorboard": False,
+    }
+    first = Tracker(**given)
+    first.step(model)
+    assert Tracker(**given).table().columns == first.table().columns
 
 
 def test_large_kernels_are_sketched(monkeypatch):
@@ -284,5 +344,5 @@ def test_bad_input_is_refused():
         Tracker(["loss"], probe=(x[:, 1:], y)).step(model)
     late = Tracker([lambda moment: 0.0 if moment.is_start else len(moment.start.weights)], probe=x)
     late.step(model)
-    with pytest.raises(InputError, match="at the start"):
+    with pytest.warns(TrackerWarning, match="nothing of this kind was kept of step 0"):
         late.step(model, step=1)

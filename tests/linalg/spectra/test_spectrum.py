@@ -196,3 +196,8 @@ def test_bad_matrices_are_refused(top):
             spectrum(Lazy(K), top, memory=memory)
     with pytest.raises(UnknownNameError, match="jacobian"):
         spectrum(torch.eye(3), of="jacobain")  # type: ignore[arg-type]
+
+
+def test_features_are_told_from_kernels_with_the_way_to_one():
+    with pytest.raises(InputError, match=r"x @ x\.T.*FactorOperator.*jacobian"):
+        spectrum(torch.randn(8, 3))

@@ -70,11 +70,11 @@ def cka_matrix(
     Raises:
         InputError: one is constant, or nothing is left of one.
     """
-    centered, floors = sums.centered(), floors.to(sums.products)
+    centered = sums.centered()
     rounding = 64 * torch.finfo(torch.float64).eps * sums.raw().diagonal()
     biased = _cosines(centered)
-    for k, name in enumerate(names):
-        if centered[k, k] <= max(floors[k], rounding[k]):
+    for name, flat in zip(names, are_constant(sums, floors), strict=True):
+        if flat:
             raise InputError(
                 f"the features of {name} are constant",
                 expected="samples that differ",
@@ -97,6 +97,12 @@ def cka_matrix(
             hint="more samples, or debiased=False",
         )
     return found.where(~lost, 1.0)
+
+
+def are_constant(sums: KernelSums, floors: Float[Tensor, " k"]) -> list[bool]:
+    """Of which kernels centering leaves nothing but rounding."""
+    rounding = 64 * torch.finfo(torch.float64).eps * sums.raw().diagonal()
+    return (sums.centered().diagonal() <= torch.maximum(floors.to(sums.products), rounding)).tolist()
 
 
 def check_count(n: int, debiased: bool) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from tangentkit.analysis.half_precision import at_least_float32
 from tangentkit.compute.gram import gram
 from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.sources import SampleSource, sources_of
@@ -163,5 +164,13 @@ def eigenfunctions(kernel: Kernel, x: Batch, top: int, *, memory: Memory = None)
             got=type(kernel).__name__,
             hint="tk.spectrum(K, top) for a matrix, which no new point belongs to",
         )
+    kernel = at_least_float32(kernel)
     samples = sources_of(kernel, x)["x"]
-    return Eigenfunctions(kernel, spectrum(gram(kernel, x, progress=False), top), samples, memory)
+    operator = gram(kernel, x, progress=False)
+    if operator.shape[0] != len(samples):
+        raise InputError(
+            "eigenfunctions need one number for each pair of samples",
+            expected='a kernel such as outputs="trace"',
+            got=f"a matrix {tuple(operator.shape)} of {len(samples)} samples: a kernel between outputs",
+        )
+    return Eigenfunctions(kernel, spectrum(operator, top), samples, memory)

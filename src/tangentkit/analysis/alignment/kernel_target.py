@@ -16,12 +16,14 @@ from tangentkit.linalg.spectra.spectrum import Spectrum, spectrum
 
 
 def kernel_target_alignment(K: Any, y: Any, *, center: bool = False, memory: Memory = None) -> float:
-    """<K, Y Yᵀ> / (‖K‖ ‖Y Yᵀ‖), the cosine between a kernel and the kernel of the labels, in [0, 1].
+    """<K, Y Yᵀ> / (‖K‖ ‖Y Yᵀ‖), the cosine between a kernel and the kernel of the labels.
+
+    It is in [0, 1] for a positive semi-definite kernel, and in [-1, 1] of any other symmetric matrix.
 
     For one vector of labels it is yᵀ K y / (‖K‖ ‖y‖²) in the Frobenius norm (Cristianini et al. 2001).
 
     Args:
-        K: an operator, a tensor or an array (n, n), positive semi-definite.
+        K: an operator, a tensor or an array (n, n), symmetric; whether it is positive semi-definite is not looked at.
         y: labels (n,), such as -1 and 1, or (n, c), such as one column for each class. Numbers of more than two
             classes are no labels of this kind, and a warning says so: `torch.nn.functional.one_hot(y)` is.
         center: whether both are centered, K to H K H with H = I - 1 1ᵀ / n and y by its mean (Cortes et al. 2012).

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tangentkit.analysis.alignment.cka import ROUNDING, check_count, cka_matrix
+from tangentkit.analysis.alignment.cka import ROUNDING, are_constant, check_count, cka_matrix
 from tangentkit.analysis.alignment.sums import KernelSums
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.errors import InputError, ModelError, TangentkitError, briefly
@@ -51,6 +51,8 @@ class LayerCKA:
     """Layers of the second; those of the first where there is one network."""
     samples: int
     debiased: bool
+    left_out: tuple[str, ...] = ()
+    """Layers whose outputs are the same for all samples, which CKA compares nothing of."""
 
     def __repr__(self) -> str:
         return f"LayerCKA({len(self.rows)} x {len(self.columns)} layers, {self.samples:,} samples)"
@@ -68,7 +70,8 @@ class LayerCKA:
             "CKA of layers",
             ("layer", *(Column(name, ".3f") for name in self.columns)),
             tuple((name, *values) for name, values in rows),
-            note=f"{'debiased' if self.debiased else 'biased'}, {self.samples:,} samples",
+            note=f"{'debiased' if self.debiased else 'biased'}, {self.samples:,} samples"
+            + (f"; the same for all samples: {', '.join(self.left_out)}" if self.left_out else ""),
         )
 
     def figure(self) -> Heatmap:
@@ -100,6 +103,7 @@ class LayerCKA:
             "columns": list(self.columns),
             "samples": self.samples,
             "debiased": self.debiased,
+            "left_out": list(self.left_out),
         }
 
 
@@ -133,7 +137,8 @@ def layer_cka(
         memory: working memory, in bytes or as "2GB".
 
     Raises:
-        InputError: too few samples, or a layer whose outputs are the same for all.
+        InputError: too few samples, or all layers of a network are the same for all samples; some that are, such as
+            dead ones, are left out with a warning.
         UnknownNameError: there is no such layer.
         BudgetError: not even one sample fits.
 
@@ -169,10 +174,22 @@ def _compared(networks: "list[_Network]", x: Batch, *, debiased: bool) -> LayerC
     first = runs.of(slice(0, min(side, n, FIRST)))
     side = min(side, networks[0].budget.side(8, copies=TILES * len(first), most=TILE_SIDE))
     sums, floors = _sums(runs, first, n, side)
-    values = cka_matrix(sums, floors, debiased=debiased, names=[repr(name) for _, name in first])
-    rows = [name for which, name in first if which == 0]
-    columns = [name for which, name in first if which == len(networks) - 1]
-    return LayerCKA(values[: len(rows), -len(columns) :], tuple(rows), tuple(columns), n, debiased)
+    every, flat = list(first), are_constant(sums, floors)
+    kept = [k for k, constant in enumerate(flat) if not constant]
+    # A network of which nothing is left has an error of its own.
+    if len({every[k][0] for k in kept}) == len(networks):
+        sums, floors = sums.only(kept), floors[kept]
+    else:
+        kept = list(range(len(every)))
+    names = [every[k] for k in kept]
+    left_out = tuple(name for k, (_, name) in enumerate(every) if k not in kept)
+    if left_out:
+        text = f"{len(left_out)} layer(s) that are the same for all samples are left out"
+        warnings.warn(f"{text}: {', '.join(map(repr, left_out))}", LeftOutWarning, stacklevel=4)
+    values = cka_matrix(sums, floors, debiased=debiased, names=[repr(name) for _, name in names])
+    rows = [name for which, name in names if which == 0]
+    columns = [name for which, name in names if which == len(networks) - 1]
+    return LayerCKA(values[: len(rows), -len(columns) :], tuple(rows), tuple(columns), n, debiased, left_out)
 
 
 class _Network:

@@ -53,6 +53,14 @@ class KernelSums:
         flat = tiles.flatten(1)
         self.products.addmm_(flat, flat.T, alpha=twice)
 
+    def only(self, kernels: Sequence[int]) -> "KernelSums":
+        """Those of some of the kernels."""
+        found = KernelSums(len(kernels), self.n, like=self.products)
+        chosen = list(kernels)
+        found.products, found.rows = self.products[chosen][:, chosen], self.rows[chosen]
+        found.diagonals = self.diagonals[chosen]
+        return found
+
     def raw(self) -> Float[Tensor, "k k"]:
         """<K, L> = Σ_ij K_ij L_ij."""
         return self.products + self.diagonals @ self.diagonals.T

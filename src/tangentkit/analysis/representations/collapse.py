@@ -1,7 +1,7 @@
 """Neural collapse: how far the features of each class have shrunk to one point, and these points to a simplex."""
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -12,7 +12,10 @@ from tangentkit.analysis.features import read_features
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.linalg.operators.matrices import as_tensor
 from tangentkit.machines.estimators.labels import check_one_label_each, read_labels
-from tangentkit.report import Column, Table
+from tangentkit.report import Bars, Column, Table, drawn
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Number = float | None
 
@@ -51,6 +54,29 @@ class NeuralCollapse:
         return Table(
             "Neural collapse", ("", "what", Column("value", ".3g")), rows, note="0 is full collapse."
         )
+
+    def figure(self) -> Bars:
+        """NC1 to NC4 as bars from 0, which is full collapse."""
+        values = {
+            "NC1, within": self.nc1,
+            "NC2, norms": self.nc2_norms,
+            "NC2, angles": self.nc2_angles,
+            "NC3, last layer": self.nc3,
+            "NC4, nearest center": self.nc4,
+        }
+        known = {name: [value] for name, value in values.items() if value is not None}
+        return Bars(
+            title="Neural collapse",
+            caption="0 is full collapse. "
+            + "; ".join(f"{name} {value:.3g}" for name, [value] in known.items())
+            + ".",
+            values=known,
+            x_label="0 is full collapse",
+        )
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draws `figure()`."""
+        return drawn(self.figure(), ax)
 
     def to_dict(self) -> dict[str, Any]:
         """The results as plain numbers."""

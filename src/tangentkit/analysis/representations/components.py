@@ -14,6 +14,10 @@ BLOCK = 2**22
 """Numbers of standardized activations that are made at a time where only their products are needed."""
 
 
+class ConstantActivationsError(NumericalError):
+    """A layer puts out the same for all samples, as a dead one does."""
+
+
 @dataclass(frozen=True, eq=False)
 class Components:
     """Scores of samples along principal components, the largest first."""
@@ -38,7 +42,7 @@ def principal_components(train: Float[Tensor, "n d"], test: Float[Tensor, "m d"]
         most: how many components at most; there are at most as many as have a variance beyond rounding.
 
     Raises:
-        NumericalError: all coordinates are constant.
+        ConstantActivationsError: all coordinates are constant.
 
     Example:
         >>> found = principal_components(torch.randn(9, 4), torch.randn(5, 4), most=10)
@@ -49,7 +53,9 @@ def principal_components(train: Float[Tensor, "n d"], test: Float[Tensor, "m d"]
     # A deviation of rounding is none.
     varies = scale > 8 * torch.finfo(train.dtype).eps * mean.abs()
     if not varies.any():
-        raise NumericalError("activations are constant", expected="a coordinate that varies over samples")
+        raise ConstantActivationsError(
+            "activations are constant", expected="a coordinate that varies over samples"
+        )
     if not varies.all():
         train, test, mean, scale = train[:, varies], test[:, varies], mean[varies], scale[varies]
     most = min(most, len(train) - 1, train.shape[1])

@@ -1,37 +1,49 @@
 """What each layer of a network knows of the classes."""
 
 import math
+import warnings
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
 from tangentkit.analysis.representations.capture import LayerOutputs, Pool
 from tangentkit.analysis.representations.collapse import NeuralCollapse, neural_collapse
-from tangentkit.analysis.representations.components import principal_components
+from tangentkit.analysis.representations.components import ConstantActivationsError, principal_components
 from tangentkit.analysis.representations.dimension import participation_ratio, two_nn
 from tangentkit.analysis.representations.probes import (
     CLASSIFIERS,
     GRID,
     NEIGHBORS,
     LayerProbe,
+    ProbeWarning,
     accuracies,
     dims_of,
 )
 from tangentkit.core.batches import Batch, batch_size
-from tangentkit.core.errors import InputError, ModelError, TangentkitError, UnknownNameError, briefly
+from tangentkit.core.errors import (
+    InputError,
+    ModelError,
+    NumericalError,
+    TangentkitError,
+    UnknownNameError,
+    briefly,
+)
 from tangentkit.core.model.functions import Forward
 from tangentkit.empirical.activations.kernels import ConjugateKernel
+from tangentkit.linearized.labeled import labeled
 from tangentkit.machines.estimators.labels import check_one_label_each, read_labels
 from tangentkit.report import Column, Lines, Series, Table, drawn
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
+NOTHING = "and nothing can be told from it"
 COLLAPSED = 3
 """Components within which all classifiers must do for a layer to count as collapsed."""
 
@@ -46,11 +58,17 @@ class LayerProbes:
     chance: float
     """The accuracy of the most frequent class, on the test samples."""
     test_samples: int
+    left_out: dict[str, str] = field(default_factory=dict)
+    """Layer -> why there is nothing to measure of it: it is constant over samples, as a dead one is."""
+    order: tuple[str, ...] = ()
+    """The names of all layers, those left out too, from input to output."""
 
     def __getitem__(self, name: str) -> LayerProbe:
         for layer in self.layers:
             if layer.name == name:
                 return layer
+        if name in self.left_out:
+            raise InputError(f"layer {name!r} is left out", got=self.left_out[name])
         raise UnknownNameError("layer", name, [layer.name for layer in self.layers])
 
     def __iter__(self) -> Iterator[LayerProbe]:
@@ -81,13 +99,21 @@ class LayerProbes:
             *(f"d90 {c}" for c in CLASSIFIERS),
             *(Column(f"variance {c}", ".0%") for c in CLASSIFIERS),
             *(Column(name, ".3g") for name in ("NC1", "NC2", "NC4", "TwoNN", "participation ratio")),
+            *(["remark"] if self.left_out else []),
         )
         note = (
             "d90: components needed for 0.9 of the best accuracy; variance: what these explain. "
             "NC4 needs a network with an output for each class. "
             f"Collapse layer: {'none' if self.collapse_layer is None else self.collapse_layer!r}."
         )
-        return Table("Layers", columns, tuple(_row(layer) for layer in self.layers), note=note)
+        found = {layer.name: layer for layer in self.layers}
+        rows = tuple(
+            (*_row(found[name]), *([""] if self.left_out else []))
+            if name in found
+            else (name or "model", *[None] * (len(columns) - 2), self.left_out[name])
+            for name in self.order or found
+        )
+        return Table("Layers", columns, rows, note=note)
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
         """Components needed for 0.9 of the best accuracy, over depth."""
@@ -127,18 +153,8 @@ class LayerProbes:
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and lists."""
         return {
-            "layers": [
-                {
-                    **asdict(layer),
-                    "dims": list(layer.dims),
-                    "variance": list(layer.variance),
-                    "accuracy": {c: list(values) for c, values in layer.accuracy.items()},
-                    "needed": {c: layer.needed(c) for c in CLASSIFIERS},
-                    "variance_needed": {c: layer.variance_needed(c) for c in CLASSIFIERS},
-                    "collapse": layer.collapse.to_dict(),
-                }
-                for layer in self.layers
-            ],
+            "layers": [layer.to_dict() for layer in self.layers],
+            "left_out": self.left_out,
             "head": None if self.head is None else self.head.to_dict(),
             "collapse_layer": self.collapse_layer,
             "chance": self.chance,
@@ -149,10 +165,10 @@ class LayerProbes:
 @briefly
 def probe_layers(
     model: nn.Module,
-    x: Batch,
-    y: Any,
-    x_test: Batch,
-    y_test: Any,
+    x: Batch | Dataset,
+    y: Any = None,
+    x_test: Batch | Dataset | None = None,
+    y_test: Any = None,
     *,
     layers: Sequence[str] | None = None,
     dims: Sequence[int] | None = None,
@@ -171,9 +187,9 @@ def probe_layers(
 
     Args:
         model: in evaluation mode where that matters.
-        x: training samples, n of them.
-        y: their labels (n,).
-        x_test: test samples.
+        x: training samples, n of them; or a map-style data set of pairs (input, label) that fits in memory.
+        y: their labels (n,); None where they come with x.
+        x_test: test samples, likewise.
         y_test: their labels, of the same classes.
         layers: names of modules whose outputs count; by default the blocks of the model, in the order of their calls.
         dims: numbers of components to try; by default 1 to 20, then coarser to 500, and all of smaller layers.
@@ -184,7 +200,8 @@ def probe_layers(
 
     Raises:
         InputError: too few samples, one class only, labels that do not match.
-        NumericalError: a layer is constant, or not finite.
+        NumericalError: a layer is not finite, or all are constant. One that is, such as a dead one, is left out with
+            a warning, and the table says so.
         BudgetError: one layer does not fit the memory.
 
     Example:
@@ -195,20 +212,52 @@ def probe_layers(
         >>> [layer.name for layer in found], found["1"].best("nearest center") > 0.8
         (['0', '1', '2'], True)
     """
+    x, y = _pairs(x, y, "training")
+    x_test, y_test = _pairs(x_test, y_test, "test")
     names, train, test = _labels(y, y_test)
     outputs = LayerOutputs(model, (x, x_test), layers, pool=pool, forward=forward, memory=memory)
     for batch, labels in zip(outputs.batches, (train, test), strict=True):
         check_one_label_each(labels, batch_size(batch))
     network = outputs.network_classes(0, len(names))
     most = GRID[-1] if dims is None else max((d for d in dims if isinstance(d, (int, np.integer))), default=1)
-    found = []
+    found: list[LayerProbe] = []
+    order: list[str] = []
+    constant: dict[str, ConstantActivationsError] = {}
     for group in outputs.groups():
         while group:
             name, activations = group.pop(0)
-            found.append(_probed(name, activations, (train, test), network, dims, int(most)))
-    head = _head(model, outputs.batches[0], train, len(names), forward, memory)
+            order.append(name)
+            try:
+                found.append(_probed(name, activations, (train, test), network, dims, int(most)))
+            except ConstantActivationsError as error:
+                constant[name] = error
+    if not found:
+        raise next(iter(constant.values()))
+    left_out = {
+        name: f"{error.problem.removeprefix(f'layer {name!r}: ')}, {NOTHING}"
+        for name, error in constant.items()
+    }
+    if left_out:
+        text = f"constant over all training samples, and left out: {', '.join(map(repr, left_out))}"
+        warnings.warn(text, ProbeWarning, stacklevel=3)
+    try:
+        head = _head(model, outputs.batches[0], train, len(names), forward, memory)
+    except NumericalError:
+        if not left_out:
+            raise
+        head = None  # what comes to the last layer is constant too
     chance = int(torch.bincount(test).max()) / len(test)
-    return LayerProbes(tuple(found), head, chance, len(test))
+    return LayerProbes(tuple(found), head, chance, len(test), left_out, tuple(order))
+
+
+def _pairs(x: Any, y: Any, which: str) -> tuple[Batch, Any]:
+    if x is None or (y is None and isinstance(x, (Tensor, np.ndarray))):
+        raise InputError(
+            f"no {which} samples with labels",
+            expected="x and y, or a data set of pairs (input, label)",
+            got="nothing" if x is None else "x alone",
+        )
+    return (x, y) if y is not None else labeled(x, None).take(slice(None))
 
 
 def _probed(

@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from tangentkit.analysis.representations.collapse import NeuralCollapse
 from tangentkit.analysis.representations.components import Components
 from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.report import Column, Table
 
 NEIGHBORS = 10
 ENOUGH = 0.9
@@ -80,6 +81,34 @@ class LayerProbe:
     def variance_needed(self, classifier: str) -> float:
         """The share of the variance that these components explain."""
         return self.variance[self._first(classifier)]
+
+    def table(self) -> Table:
+        """A row for each number of components: variance, and the accuracy of each classifier."""
+        columns = (
+            "components",
+            Column("variance", ".1%"),
+            *(Column(name, ".3f") for name in self.accuracy),
+        )
+        rows = zip(self.dims, self.variance, *self.accuracy.values(), strict=True)
+        needed = ", ".join(f"{self.needed(name)} for {name}" for name in self.accuracy)
+        return Table(
+            f"Layer {self.name or 'model'}",
+            columns,
+            tuple(rows),
+            note=f"Components for 0.9 of the best: {needed}.",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists."""
+        return {
+            **asdict(self),
+            "dims": list(self.dims),
+            "variance": list(self.variance),
+            "accuracy": {c: list(values) for c, values in self.accuracy.items()},
+            "needed": {c: self.needed(c) for c in self.accuracy},
+            "variance_needed": {c: self.variance_needed(c) for c in self.accuracy},
+            "collapse": self.collapse.to_dict(),
+        }
 
     def _first(self, classifier: str) -> int:
         enough = ENOUGH * self.best(classifier)

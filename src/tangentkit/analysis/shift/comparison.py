@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float, Int
 from numpy.typing import NDArray
 from scipy import stats
+from torch.utils.data import DataLoader, Dataset
 
 from tangentkit.analysis.shift.figures import DensityContours, DensityCurves, density
 from tangentkit.analysis.shift.pooled import Pooled, PooledFeatures, PooledKernel
@@ -19,6 +20,7 @@ from tangentkit.analysis.shift.statistics import (
     permutation_p_values,
 )
 from tangentkit.compute.kernel import Kernel
+from tangentkit.compute.sources import as_source, first_part
 from tangentkit.core.errors import InputError, briefly
 from tangentkit.core.memory import memory_budget
 from tangentkit.report import Column, Measured, Table, drawn
@@ -69,6 +71,20 @@ class Drivers:
     """Numbers of points of M that are least like P."""
     M_scores: Float[np.ndarray, " k"]
     """By how much they are more similar to M than to P."""
+
+    def table(self) -> Table:
+        """A row for each rank: the point of P and that of M."""
+        rows = zip(*(one.tolist() for one in (self.P, self.P_scores, self.M, self.M_scores)), strict=True)
+        return Table(
+            "Points that drive the difference",
+            ("rank", "point of P", "more like P by", "point of M", "more like M by"),
+            tuple((rank, *row) for rank, row in enumerate(rows, 1)),
+            note="Points are numbered from 0; by how much is the difference of the mean similarities.",
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists."""
+        return {name: value.tolist() for name, value in vars(self).items()}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -229,7 +245,8 @@ def compare_distributions(
     All pairs of points are looked at, (n + m)² of them: of more than some ten thousand take a random part.
 
     Args:
-        P: features (n, d); with a kernel a batch that it takes. Ten points or more.
+        P: features (n, d); with a kernel a batch that it takes; or a map-style data set of either, or of pairs
+            (input, target), that fits in memory. Ten points or more.
         M: the other sample, likewise.
         kernel: any kernel of one number for each pair, such as `TangentKernel(model)` or `ConjugateKernel(model)`:
             MMD, distances and components are then the kernel's. None for a Gaussian kernel on features.
@@ -253,6 +270,7 @@ def compare_distributions(
         raise InputError(
             "not a kernel", expected="a kernel of tangentkit, or None", got=type(kernel).__name__
         )
+    P, M = _in_memory(P), _in_memory(M)
     pooled: Pooled = PooledFeatures(P, M, seed) if kernel is None else PooledKernel(kernel, P, M)
     if min(pooled.sizes) < FEWEST:
         n, m = pooled.sizes
@@ -309,6 +327,15 @@ def _component_tests(scores: NDArray, shares: NDArray, n: int) -> tuple[Componen
         ComponentTest(float(share), float(ks.statistic), float(ks.pvalue), float(q))
         for share, ks, q in zip(shares, found, adjusted, strict=True)
     )
+
+
+def _in_memory(samples: Any) -> Any:
+    """All samples of a data set, without their targets; what is no data set as it is."""
+    if not isinstance(samples, (Dataset, DataLoader)):
+        return samples
+    source = as_source(samples)
+    batch = source.read(slice(0, len(source)))
+    return first_part(batch) if isinstance(batch, (tuple, list)) else batch
 
 
 def _check_counts(components: int, permutations: int) -> None:

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 
 from tangentkit.analysis.features import read_features
+from tangentkit.analysis.half_precision import at_least_float32
 from tangentkit.compute.gram import gram
 from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch, as_batch, batch_size, concatenate
@@ -124,7 +125,7 @@ class PooledKernel:
     def __init__(self, kernel: Kernel, P: Batch, M: Batch):
         p, m = as_batch(P), as_batch(M)
         self.sizes = batch_size(p), batch_size(m)
-        operator = gram(kernel, concatenate([p, m]), progress=False)
+        operator = gram(at_least_float32(kernel), concatenate([p, m]), progress=False)
         n = sum(self.sizes)
         if operator.shape != (n, n):
             raise InputError(

@@ -180,6 +180,8 @@ class Spikes:
     bulk: Bulk
     spectrum: np.ndarray
     """All the values that were looked at."""
+    level: float = LEVEL
+    """How often noise alone shows a spike."""
 
     def __len__(self) -> int:
         return len(self.values)
@@ -196,16 +198,21 @@ class Spikes:
         return Table("Spikes", columns, rows, note=f"bulk: {self.bulk.source}, edge {self.bulk.high:.4g}")
 
     def figure(self) -> Lines:
-        """The eigenvalues by rank, with the edge of the bulk as a line."""
+        """The eigenvalues by rank, with the edge of the bulk, and the threshold of spikes as a dashed line."""
         shown = self.spectrum[self.spectrum > 0]
         return Lines(
             title="Spikes beyond the bulk",
-            caption=f"{len(self)} of {len(self.spectrum)} values stand above the line, the edge of the bulk.",
+            caption=f"{len(self)} of {len(self.spectrum)} values stand above the dashed line, which the largest "
+            f"value of noise exceeds in {self.level:.0%} of draws. The other line is the edge of the bulk of large "
+            "matrices.",
             x_label="rank",
             y_label="eigenvalue",
             y_scale="log",
-            series={"spectrum": Series(np.arange(1, len(shown) + 1), shown)},
-            level=self.bulk.high,
+            series={
+                "spectrum": Series(np.arange(1, len(shown) + 1), shown),
+                "edge of the bulk": Series([1, max(2, len(shown))], [self.bulk.high] * 2),
+            },
+            level=self.bulk.threshold(self.level),
         )
 
     def plot(self, ax: "Axes | None" = None) -> "Axes":
@@ -252,7 +259,7 @@ def spikes(K: Any, bulk: Bulk, *, level: float = LEVEL) -> Spikes:
             hint=f"spectrum(K, top={2 * count})",
         )
     found = values[:count]
-    return Spikes(found, s.vectors[:, :count], bulk.distance(found), bulk.p_value(found), bulk, values)
+    return Spikes(found, s.vectors[:, :count], bulk.distance(found), bulk.p_value(found), bulk, values, level)
 
 
 def eigenvalues_of(given: Any) -> np.ndarray:

@@ -1,6 +1,6 @@
 """The density of a spectrum: of values that are known, or of an operator known by its products."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -8,10 +8,12 @@ import torch
 from scipy.special import ndtr
 from scipy.stats import t as student
 
+from tangentkit.analysis.spectra.operators import KernelProducts
 from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
 from tangentkit.core.seeds import Key
 from tangentkit.linalg import Spectrum, as_operator, check_symmetric, in_memory
 from tangentkit.linalg.operators.checks import below_zero
+from tangentkit.linalg.operators.matrices import DenseOperator
 from tangentkit.linalg.operators.operator import Memory
 from tangentkit.linalg.spectra.lanczos import lanczos_quadrature
 from tangentkit.report.drawing import drawn
@@ -100,6 +102,8 @@ class SpectralDensity:
     """The nodes of the rules, (probes, steps)."""
     weights: np.ndarray
     """Their weights, (probes, steps), which sum to 1 over steps."""
+    trace: float | None = None
+    """The sum of all eigenvalues, where the diagonal of the operator is at hand."""
 
     def __repr__(self) -> str:
         probes, steps = self.nodes.shape
@@ -141,7 +145,8 @@ class SpectralDensity:
 
     def table(self) -> Table:
         """Ends, mean and spread of the eigenvalues, with their standard errors."""
-        mean = self.mean(lambda nodes: nodes)
+        estimate = self.mean(lambda nodes: nodes)
+        mean = estimate if self.trace is None else Measured(self.trace / self.count, 0.0)
         square = self.mean(np.square)
         rows = (
             ("eigenvalues", self.count),
@@ -158,7 +163,7 @@ class SpectralDensity:
 
     def figure(self) -> Lines:
         """The density with its 95 % band."""
-        _, high = self.band()
+        low, high = self.band()
         log = self.scale == "log"
         zero = self.at_zero.value
         caption = f"The density of {self.count} eigenvalues, smoothed, with its 95 % band."
@@ -168,7 +173,11 @@ class SpectralDensity:
             x_label="eigenvalue",
             y_label="density of log10 eigenvalue" if log else "density",
             x_scale=self.scale,
-            series={"density": Series(self.grid, self.density, high - self.density)},
+            series={
+                "density": Series(
+                    self.grid, self.density, np.stack([self.density - low, high - self.density])
+                )
+            },
             markers=False,
         )
 
@@ -244,19 +253,23 @@ def spectral_density(
     _at_least("eigenvalues", n, 2)
     _at_least("random vectors", probes, 2)
     _at_least("Lanczos steps", steps, 2)
+    operator = in_memory(operator, memory)
+    known = isinstance(operator, (DenseOperator, KernelProducts))
     nodes, weights = lanczos_quadrature(
-        in_memory(operator, memory),
+        operator,
         probes=probes,
         steps=min(steps, n),
         key=Key(seed).fold("spectral density"),
         memory=memory,
     )
     seen = nodes[weights > 0]
+    _check_not_zero(seen)
     if scale == "log":
         _check_logarithms(seen)
     resolution = Resolution(float(seen.min()), float(seen.max()), steps)
     floor = _floor(seen, resolution, operator.dtype)
-    return _density(nodes, weights, n, resolution, floor, scale, points)
+    trace = float(operator.diagonal().double().sum()) if known else None
+    return replace(_density(nodes, weights, n, resolution, floor, scale, points), trace=trace)
 
 
 def _of_values(spectrum: Spectrum, steps: int, scale: Scale, points: int) -> SpectralDensity:
@@ -269,6 +282,7 @@ def _of_values(spectrum: Spectrum, steps: int, scale: Scale, points: int) -> Spe
             hint="spectral_density of the operator itself",
         )
     values = spectrum.eigenvalues.double().cpu().numpy()[None]
+    _check_not_zero(values)
     seen = values[values > spectrum.noise] if scale == "log" else values
     if scale == "log":
         _check_logarithms(values)
@@ -316,6 +330,15 @@ def _floor(nodes: np.ndarray, resolution: Resolution, dtype: torch.dtype) -> flo
     """The largest value that rounding, or the width of its Gaussian, keeps from being told from zero."""
     blurred = nodes[resolution.width(nodes) > nodes]
     return max(ROUNDING * torch.finfo(dtype).eps * np.abs(nodes).max(), blurred.max(initial=0.0))
+
+
+def _check_not_zero(nodes: np.ndarray) -> None:
+    if not np.abs(nodes).max() > 0:
+        raise NumericalError(
+            "the operator is zero, and has no density",
+            expected="an eigenvalue that is not zero",
+            got="0 for all that were seen",
+        )
 
 
 def _check_logarithms(nodes: np.ndarray) -> None:

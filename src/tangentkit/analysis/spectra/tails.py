@@ -72,8 +72,8 @@ def matrix_tail(
 
     Raises:
         UnknownNameError: there is no such null model.
-        InputError: A is not a matrix, or has too few singular values, or there are too few draws.
-        NumericalError: A is not finite, or has too few singular values beyond rounding.
+        InputError: A is not a matrix, or has too few singular values beyond rounding, or there are too few draws.
+        NumericalError: A is not finite.
 
     Example:
         >>> A = torch.randn(200, 60, generator=torch.Generator().manual_seed(0))
@@ -102,6 +102,14 @@ def tail_of_values(
     estimator = Hill() if estimator is None else estimator
     positive = values[values > rounding(values, A)]
     count = len(positive)
+    if count < 2:
+        n, d = A.shape
+        raise InputError(
+            "too few singular values for a tail",
+            expected="at least 2 beyond rounding, and better 20",
+            got=f"{count} of the {min(n, d)} of a matrix {n} x {d}",
+            hint="a matrix of higher rank: this one is zero, or all of its rows are alike",
+        )
     check_null(estimator.size(count) if isinstance(estimator, Hill) else 1, count, draws)
     n, d = A.shape
     made = gaussian_null(n, d, draws, seed) if null == "gaussian" else shuffled_null(A, draws, seed)

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from tangentkit.analysis.spectra.bulk import Bulk, bulk_variance, marchenko_pastur
+from tangentkit.analysis.spectra.histogram import SpectrumHistogram, marchenko_pastur_density
 from tangentkit.analysis.spectra.tails import (
     Null,
     rounding,
@@ -20,7 +21,7 @@ from tangentkit.analysis.spectra.tails import (
     squared_singular_values,
     tail_of_values,
 )
-from tangentkit.core.errors import InputError, ModelError
+from tangentkit.core.errors import InputError, ModelError, UnknownNameError
 from tangentkit.linalg import Tail, check_finite
 from tangentkit.linalg.spectra.tails import DRAWS, TailEstimator, gaussian_null
 from tangentkit.report.drawing import drawn
@@ -138,6 +139,47 @@ class WeightSpectrum:
             "remark": self.remark,
         }
 
+    def table(self) -> Table:
+        """One row for each number; what is missing is said by the remark."""
+        rows = tuple((name, cell) for name, cell in self.row.items() if name != "name")
+        return Table(f"Spectrum of {self.name}", ("measure", "value"), rows)
+
+    def figure(self) -> SpectrumHistogram:
+        """The histogram of the eigenvalues, with the law of noise, xmin of the tail, and where spikes begin.
+
+        Raises:
+            InputError: the weight is zero.
+        """
+        shown = self.values[self.values > 1e-12 * self.values[0]]
+        if not len(shown):
+            raise InputError("nothing to draw", expected="a weight that is not zero", got=self.name)
+        small, large = sorted(self.shape)
+        lines, curve, said = {}, None, ""
+        if self.tail is not None and self.alpha is not None:
+            lines["xmin of the tail"] = self.tail.fit.xmin
+        if self.num_spikes is not None:
+            bulk = weight_bulk(self.values, self.shape)
+            lines["spikes begin"] = bulk.threshold()
+            curve = marchenko_pastur_density(
+                max(bulk.low, shown[-1] / 2), bulk.high, small / large, 1 - self.num_spikes / len(shown)
+            )
+            said = f" {self.num_spikes} of them are spikes beyond the law of Marchenko and Pastur."
+        return SpectrumHistogram(
+            title=f"Spectrum of {self.name}",
+            caption=f"{len(shown)} eigenvalues of Wᵀ W, {large} x {small}.{said}",
+            values=shown,
+            curve=curve,
+            lines=lines,
+        )
+
+    def plot(self, ax: "Axes | None" = None) -> "Axes":
+        """Draws `figure()`."""
+        return drawn(self.figure(), ax)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain numbers and lists: the cells of the row, and the values."""
+        return {**self.row, "values": self.values.tolist()}
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class WeightSpectra:
@@ -152,7 +194,10 @@ class WeightSpectra:
         return f"WeightSpectra({len(self.weights)} weights, {heavy} with a heavy tail)"
 
     def __getitem__(self, name: str) -> WeightSpectrum:
-        return {one.name: one for one in self.weights}[name]
+        known = {one.name: one for one in self.weights}
+        if name not in known:
+            raise UnknownNameError("weight", name, known)
+        return known[name]
 
     def __iter__(self):
         return iter(self.weights)
@@ -184,6 +229,8 @@ class WeightSpectra:
             x_label="weight, in the order of the module",
             y_label="alpha",
             y_scale="log",
+            legend="beside",
+            size=(6.0, 3.2),
             series={
                 "weights": Series(x, [tail.alpha for _, tail in seen]),
                 "null model": Series(x, (low + high) / 2, (high - low) / 2),
@@ -199,7 +246,7 @@ class WeightSpectra:
         return {
             "null": self.null,
             "draws": self.draws,
-            "weights": [{**one.row, "values": one.values.tolist()} for one in self.weights],
+            "weights": [one.to_dict() for one in self.weights],
         }
 
 
@@ -267,6 +314,8 @@ def _spectrum_of(
         tail = tail_of_values(values, W, estimator, null=null, draws=draws, seed=seed)
     else:
         remark = f"no tail: {count} singular values, fewer than {LEAST}"
+    if tail is not None and math.isinf(tail.alpha):
+        remark = "no alpha: the largest singular values are all equal"
     if count > min(n, d) // 2 and count >= 2:
         bulk = weight_bulk(values, (n, d))
         edge, spikes = bulk.high, bulk.count(values)

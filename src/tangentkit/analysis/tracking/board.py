@@ -44,5 +44,7 @@ class Board:
             return
         for name, value in record.values.items():
             number = value[0] if isinstance(value, list) else value
+            if number is None:
+                continue
             self._writer.add_scalar(name.replace(" ", "_"), number, record.step)
         self._writer.flush()

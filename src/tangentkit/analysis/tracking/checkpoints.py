@@ -35,7 +35,9 @@ def track_checkpoints(
     Args:
         make_model: a network of the architecture of the checkpoints; its values do not matter.
         paths: files of `torch.save(model.state_dict(), path)`, or of a dict that holds these under "model",
-            "state_dict" or "model_state_dict"; in the order of the training.
+            "state_dict" or "model_state_dict"; or .safetensors files; in the order of the training. A prefix that a
+            wrapper puts before all names is taken off, such as "module." of DistributedDataParallel, "_orig_mod." of
+            torch.compile, or the attribute of a module of Lightning.
         probe: the samples on which networks are measured, as for `Tracker`.
         what: the measures.
         steps: the steps of the checkpoints, ascending; by default 0, 1, 2, ...
@@ -68,6 +70,7 @@ def track_checkpoints(
         for step, path in zip(numbers, map(as_path, paths), strict=True):
             _load(model, path)
             tracker.measure(model, step=step, label=path.name)
+            tracker.pause()
             advance()
     return tracker.course
 
@@ -80,7 +83,37 @@ def _load(model: nn.Module, path: Path) -> None:
             f"{path} holds no weights", expected="a state dict", got=type(state).__name__,
             hint="torch.save(model.state_dict(), path) writes one",
         )  # fmt: skip
+    wanted, prefixes = set(model.state_dict()), _prefixes(state)
+    for prefix in prefixes:
+        plain = {name.removeprefix(prefix): value for name, value in state.items()}
+        if set(plain) == wanted:
+            state = plain
+            break
     try:
         model.load_state_dict(state)
     except RuntimeError as error:
-        raise DataError(f"{path} is a checkpoint of another architecture", got=str(error)[:300]) from error
+        raise DataError(
+            f"{path} is a checkpoint of another architecture",
+            got=str(error)[:300],
+            hint=f"the names of the file all begin with {prefixes[-1]!r}, and do not fit without it either"
+            if prefixes
+            else None,
+        ) from error
+
+
+def _prefixes(state: Mapping[str, Any]) -> list[str]:
+    """What all names begin with, part by part: wrappers of networks put it there.
+
+    Example:
+        >>> _prefixes({"module._orig_mod.0.weight": 0, "module._orig_mod.0.bias": 0})
+        ['module.', 'module._orig_mod.', 'module._orig_mod.0.']
+        >>> _prefixes({"a.weight": 0, "b.weight": 0})
+        []
+    """
+    above = [name.split(".")[:-1] for name in state]
+    found: list[str] = []
+    for parts in zip(*above, strict=False):
+        if len(set(parts)) > 1:
+            break
+        found.append(f"{found[-1] if found else ''}{parts[0]}.")
+    return found

@@ -30,8 +30,8 @@ class Record:
     """What was measured at one step."""
 
     step: int
-    values: dict[str, Value]
-    """Numbers, and lists of numbers (spectra), by name."""
+    values: dict[str, Value | None]
+    """Numbers, and lists of numbers (spectra), by name; None where one was not finite."""
     seconds: float = 0.0
     """What this measurement took."""
     training_seconds: float = 0.0
@@ -40,6 +40,8 @@ class Record:
     """A fingerprint of the weights: which network it was."""
     label: str = ""
     """A name of the step, such as the file of a checkpoint."""
+    missing: dict[str, str] = field(default_factory=dict)
+    """Measure or number -> why it is missing at this step."""
 
 
 @dataclass(frozen=True)
@@ -87,6 +89,15 @@ class Course:
         return np.array([[*row, *[math.nan] * (width - len(row))] for row in rows], dtype=float)
 
     @property
+    def missing(self) -> dict[str, list[tuple[int, str]]]:
+        """Measure or number -> the steps where it is missing since it failed or was not finite, and why."""
+        found: dict[str, list[tuple[int, str]]] = {}
+        for record in self.records:
+            for name, reason in record.missing.items():
+                found.setdefault(name, []).append((record.step, reason))
+        return found
+
+    @property
     def share(self) -> float:
         """The time of all measurements over that of the training between them."""
         training = math.fsum(record.training_seconds for record in self.records)
@@ -101,6 +112,7 @@ class Course:
             "seconds": [record.seconds for record in self.records],
             "training seconds": [record.training_seconds for record in self.records],
             "values": {name: self[name] for name in self.names},
+            "missing": {name: [list(one) for one in steps] for name, steps in self.missing.items()},
         }
 
     def table(self, names: Sequence[str] | None = None) -> Table:
@@ -116,7 +128,11 @@ class Course:
             )
             for record in self.records
         )
-        return Table("The course of the training", head, rows, note=self._cost)
+        lacking = "".join(
+            f" {name} is missing at {len(steps)} of {len(self)} steps, first at step {steps[0][0]}: {steps[0][1]}."
+            for name, steps in self.missing.items()
+        )
+        return Table("The course of the training", head, rows, note=self._cost + lacking)
 
     def figure(
         self, names: Sequence[str] | str | None = None, *, title: str = "", caption: str = ""
@@ -182,16 +198,19 @@ class Course:
         """Kind -> names that one figure can hold: they end alike. Spectra of kernels are kinds of their own."""
         kinds: dict[str, list[str]] = {}
         for name in self.names:
+            if self._any(name) is None:
+                continue
             *above, last = name.split("/")
             is_kernel = name not in self.scalars and len(above) < 2
             kind = name if is_kernel else last if above else name.rpartition(" ")[2]
             kinds.setdefault(kind, []).append(name)
         return kinds
 
-    def _any(self, name: str) -> Value:
+    def _any(self, name: str) -> Value | None:
         if name not in self.names:
             raise UnknownNameError("measure", name, self.names)
-        return next(record.values[name] for record in self.records if name in record.values)
+        given = (record.values.get(name) for record in self.records)
+        return next((value for value in given if value is not None), None)
 
     def _chosen(self, names: Sequence[str] | None, default: Sequence[str]) -> list[str]:
         if not self.records:
@@ -203,7 +222,9 @@ class Course:
 
     def _points(self, name: str) -> tuple[list[int], list[float]]:
         points = [
-            (record.step, _first(record.values[name])) for record in self.records if name in record.values
+            (record.step, _first(value))
+            for record in self.records
+            if (value := record.values.get(name)) is not None
         ]
         return [step for step, _ in points], [float(y or 0) for _, y in points]
 

@@ -31,6 +31,7 @@ from tangentkit.core.files.seals import seal, unseal
 from tangentkit.core.files.weights import load_tensors
 
 RUN, STEPS, HELD = "run.json", "steps", "held"
+ORDER = "order"
 
 
 class RunFolder:
@@ -81,7 +82,9 @@ class RunFolder:
                     f"{path} is damaged", hint=f"delete it, and step {int(path.stem)} is measured again"
                 )
             content.pop(HELD)
-            found.append(Record(**content))
+            values = content.pop("values")
+            names = content.pop(ORDER, list(values))
+            found.append(Record(values={name: values[name] for name in names}, **content))
         return found
 
     def tensors(self, step: int) -> dict[str, Any] | None:
@@ -106,7 +109,8 @@ class RunFolder:
         path = self._held(record.step)
         with written_whole(path, durable=True, within=self.path) as file:
             torch.save(held, file)
-        content = asdict(record) | {HELD: digest(path)}
+        # A seal sorts its names, and columns of tables stand in the order of the measures.
+        content = asdict(record) | {HELD: digest(path), ORDER: list(record.values)}
         write_whole(self._record(record.step), [seal(content)], durable=True, within=self.path)
         for other in (self.path / HELD).glob("*.pt"):
             if other not in (path, self._held(first)):

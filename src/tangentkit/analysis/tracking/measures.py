@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from tangentkit.analysis.alignment.kernel_target import kernel_target_alignment
+from tangentkit.analysis.half_precision import float32_batch
 from tangentkit.analysis.spectra.bulk import initial_bulk
 from tangentkit.analysis.spectra.tails import rounding, squared_singular_values
 from tangentkit.analysis.spectra.weights import weight_bulk
@@ -29,6 +30,7 @@ from tangentkit.analysis.tracking.moment import Moment, device_of
 from tangentkit.core.batches import move
 from tangentkit.core.errors import InputError
 from tangentkit.core.model.calls import read_outputs
+from tangentkit.linalg.operators.checks import check_finite
 from tangentkit.linalg.spectra.spectrum import effective_rank
 from tangentkit.linearized.losses import LOSSES, Loss
 
@@ -38,6 +40,8 @@ Measure = Callable[[Moment], float | Mapping[str, Any]]
 
 MEASURES: dict[str, Measure] = {}
 """Name -> measure."""
+LOSS_NAMES = ("loss", "error", "test loss", "test error")
+"""What the measure "loss" gives."""
 FEWEST = 4
 """Values of a spectrum that an edge can be read from."""
 ZERO = 1e-6
@@ -76,7 +80,7 @@ def loss(moment: Moment) -> dict[str, float]:
     if probe.test is not None and model is not None:
         total, wrong, classes = 0.0, 0.0, True
         for x, y in probe.test:
-            x, y = move((x, y), device_of(model))
+            x, y = move((float32_batch(x), y), device_of(model))
             with torch.no_grad():
                 outputs = read_outputs(probe.forward(model, x))
             value, error = _loss_and_error(loss_of(outputs, y), outputs, y)
@@ -144,6 +148,7 @@ def weights(moment: Moment) -> dict[str, Value]:
         if w.ndim < 2 or not w.is_floating_point():
             continue
         W = w.flatten(1)
+        check_finite(W, name)
         values = squared_singular_values(W)
         found[f"{name}/values"] = np.sqrt(values[: moment.probe.top]).tolist()
         found[f"{name}/stable rank"] = float(values.sum() / values[0]) if values[0] > 0 else 0.0
@@ -212,7 +217,7 @@ def lazy(moment: Moment) -> dict[str, float]:
     moved = sum(float((w.cpu() - first[n].cpu()).double().square().sum()) for n, w in now.items())
     size = sum(float(first[n].double().square().sum()) for n in now)
     found = {"weight change": math.sqrt(moved / size)} if size > 0 else {}
-    K, first_K = moment.ntk.double(), moment.start.ntk.double()
+    K, first_K = moment.kernel("ntk").double(), moment.start.kernel("ntk").double()
     if first_K.any():
         found["kernel change"] = float((K - first_K).norm() / first_K.norm())
     return found

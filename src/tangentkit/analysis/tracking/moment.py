@@ -8,7 +8,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.utils.data import Dataset
 
+from tangentkit.analysis.half_precision import float32_batch
 from tangentkit.compute.kernel import Kernel
 from tangentkit.core.batches import Batch, as_batch, batch_size, move, take, tensors
 from tangentkit.core.errors import InputError
@@ -18,6 +20,7 @@ from tangentkit.core.model.functions import Forward, snapshot
 from tangentkit.core.model.refusals import refusal
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, TangentKernel
+from tangentkit.linalg.operators.checks import check_finite
 from tangentkit.linalg.spectra.spectrum import Spectrum, spectrum
 from tangentkit.linearized.labeled import AT_ONCE, Labeled, labeled
 from tangentkit.sketch import SketchedTangentKernel
@@ -28,6 +31,8 @@ EXACT_FLOPS = 2e12
 """Beyond this work a tangent kernel of the probe is sketched."""
 SKETCH_DIM, SKETCH_SIGNS = 2048, 8
 """Features of such a sketch, and the most random output signs that stand for all outputs."""
+LABELS = "labels"
+"""Under which name the batches and items of Hugging Face have their targets."""
 WHOLE = 1024
 """Up to so many samples all eigenvalues are computed; beyond, the top ones alone."""
 
@@ -122,16 +127,45 @@ def as_probe(given: Any, *, samples: int, test: Any, seed: int, **options: Any) 
         order = torch.randperm(n, generator=Key(seed).fold("probe").torch())
         chosen = order[:samples].sort().values
     x, y = held.take(chosen) if held else (take(batch, chosen), None)
-    return Probe(x, y, _labeled(test), **options)
+    return Probe(float32_batch(x), y, _labeled(test), **options)
 
 
 def _labeled(given: Any) -> Labeled | None:
     """Labeled samples; None where there are no targets."""
+    if isinstance(given, Mapping) and LABELS in given:
+        return labeled({name: part for name, part in given.items() if name != LABELS}, given[LABELS])
     if given is None or isinstance(given, (Tensor, Mapping)):
         return None
-    if isinstance(given, (tuple, list)):
+    if isinstance(given, (tuple, list)) and not all(isinstance(one, Mapping) for one in given):
         return labeled(*given) if len(given) == 2 else None
-    return labeled(given, None)
+    if _has_labels(given):
+        return labeled(Separated(given), None)
+    return None if isinstance(given, (tuple, list)) else labeled(given, None)
+
+
+def _has_labels(given: Any) -> bool:
+    indexed = hasattr(given, "__len__") and hasattr(given, "__getitem__")
+    return indexed and len(given) > 0 and isinstance(given[0], Mapping) and LABELS in given[0]
+
+
+class Separated(Dataset):
+    """Items {..., "labels": y}, as those of Hugging Face, as pairs (the rest, y).
+
+    Example:
+        >>> Separated([{"input_ids": 5, "labels": 1}])[0]
+        ({'input_ids': tensor(5)}, 1)
+    """
+
+    def __init__(self, items: Any):
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, i: int) -> tuple[dict[str, Any], Any]:
+        item = dict(self.items[i])
+        y = item.pop(LABELS)
+        return {name: torch.as_tensor(part) for name, part in item.items()}, y
 
 
 class Moment:
@@ -169,8 +203,14 @@ class Moment:
         return self._once("ck", lambda: self._gram(ConjugateKernel(self._model, forward=self.probe.forward)))
 
     def kernel(self, name: str) -> Float[Tensor, "n n"]:
-        """A kernel of the probe by its name, "ntk" or "ck"."""
-        return {"ntk": lambda: self.ntk, "ck": lambda: self.ck}[name]()
+        """A kernel of the probe by its name, "ntk" or "ck".
+
+        Raises:
+            NumericalError: it is not finite.
+        """
+        K = {"ntk": lambda: self.ntk, "ck": lambda: self.ck}[name]()
+        check_finite(K, f"{name} of step {self.step}")
+        return K
 
     def spectrum(self, name: str) -> Spectrum:
         """The spectrum of a kernel: all of it for up to 1,024 samples, else the top eigenvalues."""

@@ -12,12 +12,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
+from tangentkit.analysis.half_precision import float32_twin
 from tangentkit.analysis.tracking.board import Board
 from tangentkit.analysis.tracking.course import Course, Record, Value
 from tangentkit.analysis.tracking.folder import RunFolder
-from tangentkit.analysis.tracking.measures import MEASURES, Measure
+from tangentkit.analysis.tracking.measures import LOSS_NAMES, MEASURES, Measure
 from tangentkit.analysis.tracking.moment import MakeKernel, Moment, as_probe, device_of
-from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
 from tangentkit.core.files.fingerprints import fingerprint
 from tangentkit.core.model.calls import call
 from tangentkit.core.model.functions import Forward
@@ -41,7 +42,8 @@ class Tracker:
 
     Call `step(model)` once before the training and then after every step (or every epoch): it counts the calls and
     measures at every `every`-th. The network is measured in evaluation mode and left as it was, mode, gradients and
-    random numbers included: a training that is tracked ends with the very bits of one that is not.
+    random numbers included: a training that is tracked ends with the very bits of one that is not. One of half
+    precision is measured as its copy in float32.
 
     With a folder every measurement is on disk when `step` returns. A tracker of the same settings on the same folder
     goes on where it ended: steps that are there already are not measured again, as long as the network is the same.
@@ -51,7 +53,8 @@ class Tracker:
         what: names of measures (see `tangentkit.analysis.tracking.measures`), functions of a `Moment`, or both; or
             name -> function.
         every: steps from one measurement to the next.
-        probe: inputs, or a pair (inputs, targets), labeled data, or a data set of pairs.
+        probe: inputs, or a pair (inputs, targets), labeled data, or a data set of pairs; or a batch or a data set of
+            items {..., "labels": targets}, as those of Hugging Face.
         folder: where to keep the measurements; None keeps them in memory alone.
         test: a pair or data set like the probe, all of it evaluated for the test loss and error.
         top: eigenvalues and singular values that are kept.
@@ -116,14 +119,20 @@ class Tracker:
         self._restore()
         self._board = Board(self.folder.path if self.folder else None, tensorboard, after=self._last)
         self._calls, self._training, self._left = 0, 0.0, None
+        self._missed: set[str] = set()
 
     def step(self, model: nn.Module, *, step: int | None = None, **numbers: float) -> None:
         """Counts a step of the training, and measures the network where it is one of every `every`.
 
+        A measure that fails once the training has begun, of weights that are no longer finite say, does not end it:
+        the record says why it is missing, and a warning does once for each measure. At the first step of all errors
+        are raised, since it is the settings that do not fit then.
+
         Args:
             model: the network as it is now.
             step: its number; by default the count of calls, from 0. A loop that goes on from a checkpoint must say.
-            numbers: others to be recorded beside the measures, such as loss=....
+            numbers: others to be recorded beside the measures, such as train_loss=.... Where a measure has the name,
+                the number is "given/NAME".
         """
         self._calls = self._calls if step is None else step
         if self._calls % self.every == 0:
@@ -139,13 +148,19 @@ class Tracker:
             self._training += arrived - self._left
         mark = weight_mark(model)
         if not self._is_recorded(step, mark):
-            values = {name: float(number) for name, number in (numbers or {}).items()}
+            missing: dict[str, str] = {}
             with _undisturbed(model):
-                moment = Moment(step, model, self.probe, self._start, self._before)
-                values |= self._measured(moment)
+                moment = Moment(step, float32_twin(model), self.probe, self._start, self._before)
+                measured = self._measured(moment, missing)
+            taken = {*self.measures, *(LOSS_NAMES if "loss" in self.measures else ()), *measured}
+            given = {
+                f"given/{name}" if name in taken else name: float(number)
+                for name, number in (numbers or {}).items()
+            }
+            values = {name: self._finite(name, number, missing) for name, number in given.items()} | measured
             held = moment.held()
             seconds = time.perf_counter() - arrived
-            record = Record(step, values, seconds, self._training, mark, label)
+            record = Record(step, values, seconds, self._training, mark, label, missing)
             first = self.records[0].step if self.records else step
             if self.folder:
                 self.folder.save(record, held, first=first)
@@ -154,6 +169,10 @@ class Tracker:
             self._board.write(record)
             self._training = 0.0
         self._left = time.perf_counter()
+
+    def pause(self) -> None:
+        """What passes until the next measurement is no training, and has no part in its time."""
+        self._left = None
 
     @property
     def course(self) -> Course:
@@ -227,16 +246,36 @@ class Tracker:
     def _last(self) -> int | None:
         return self.records[-1].step if self.records else None
 
-    def _measured(self, moment: Moment) -> dict[str, Value]:
-        found: dict[str, Value] = {}
+    def _measured(self, moment: Moment, missing: dict[str, str]) -> dict[str, Value | None]:
+        found: dict[str, Value | None] = {}
         for name, function in self.measures.items():
-            given = function(moment)
+            try:
+                given = function(moment)
+            except Exception as error:
+                # Before the training nothing is lost by an error of the settings, and later the training would be.
+                if not self.records and not isinstance(error, NumericalError):
+                    raise
+                self._miss(name, f"{type(error).__name__}: {_first_line(error)}", missing)
+                continue
             parts = given.items() if isinstance(given, Mapping) else [("", given)]
             for part, value in parts:
                 full = "/".join(filter(None, (name, part))) if name != "loss" else part
-                if (plain := _plain(full, value)) is not None:
-                    found[full] = plain
+                found[full] = self._finite(full, _plain(full, value), missing)
         return found
+
+    def _finite(self, name: str, value: Value, missing: dict[str, str]) -> Value | None:
+        """The number or numbers; None, and the reason among what is missing, where one is not finite."""
+        odd = [one for one in (value if isinstance(value, list) else [value]) if not math.isfinite(one)]
+        if odd:
+            self._miss(name, f"{name} is not finite, {odd[0]}", missing)
+        return None if odd else value
+
+    def _miss(self, name: str, reason: str, missing: dict[str, str]) -> None:
+        missing[name] = reason
+        if name not in self._missed:
+            self._missed.add(name)
+            text = f"{reason}: {name!r} is left out of this step, and of later ones like it without a warning"
+            warnings.warn(text, TrackerWarning, stacklevel=6)
 
     def _is_recorded(self, step: int, mark: str) -> bool:
         """Whether this step is recorded; what another course of the training has left from here on goes."""
@@ -302,8 +341,8 @@ def _measures(what: Sequence[str | Measure] | Mapping[str, Measure]) -> dict[str
     return found
 
 
-def _plain(name: str, value: Any) -> Value | None:
-    """A number or a list of numbers for a record; None, with a warning, where it is not finite."""
+def _plain(name: str, value: Any) -> Value:
+    """A number or a list of numbers for a record."""
     if isinstance(value, Tensor):
         value = value.tolist()
     plain = [float(one) for one in value] if isinstance(value, (list, tuple)) else value
@@ -311,10 +350,11 @@ def _plain(name: str, value: Any) -> Value | None:
         plain = float(plain)
     if not isinstance(plain, (float, list)):
         raise InputError(f"measure {name!r} gives no number", got=type(value).__name__)
-    if not all(map(math.isfinite, plain if isinstance(plain, list) else [plain])):
-        warnings.warn(f"{name} is not finite, and left out of this step", TrackerWarning, stacklevel=5)
-        return None
     return plain
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip() or "no reason given").partition("\n")[0][:200]
 
 
 @contextmanager

@@ -15,7 +15,7 @@ CODE = re.compile(r"GLOBAL ([\w.]+)")
 
 
 def load_tensors(file: Path | io.BytesIO, *, device: torch.device | str = "cpu") -> Any:
-    """What torch.save wrote: tensors, and containers of them and of plain values.
+    """What torch.save wrote: tensors, and containers of them and of plain values; or those of a .safetensors file.
 
     Raises:
         DataError: the file is missing, damaged, or holds more than that.
@@ -26,6 +26,8 @@ def load_tensors(file: Path | io.BytesIO, *, device: torch.device | str = "cpu")
         >>> load_tensors(io.BytesIO(content.getvalue()))
         {'w': tensor([1., 1.])}
     """
+    if isinstance(file, Path) and file.suffix == ".safetensors":
+        return _safetensors(file, device)
     try:
         with file if isinstance(file, io.BytesIO) else io.BufferedReader(open_file(file)) as stream:
             return torch.load(stream, map_location=device, weights_only=True)
@@ -39,6 +41,28 @@ def load_tensors(file: Path | io.BytesIO, *, device: torch.device | str = "cpu")
             expected="a file of tensors alone",
             got=_reason(error),
             hint="torch.save(model.state_dict(), path) writes one",
+        ) from None
+
+
+def _safetensors(file: Path, device: torch.device | str) -> dict[str, torch.Tensor]:
+    try:
+        from safetensors.torch import load
+    except ImportError as error:
+        raise DataError(
+            f"cannot read {file}",
+            expected="safetensors to be installed",
+            got=error,
+            hint="pip install safetensors",
+        ) from None
+    try:
+        with io.BufferedReader(open_file(file)) as stream:
+            return {name: tensor.to(device) for name, tensor in load(stream.read()).items()}
+    except DataError:
+        raise
+    # Its reader has errors of its own kinds.
+    except Exception as error:
+        raise DataError(
+            f"cannot read tensors from {file}", expected="a whole .safetensors file", got=_reason(error)
         ) from None
 
 

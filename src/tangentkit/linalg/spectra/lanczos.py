@@ -29,7 +29,8 @@ def lanczos_quadrature(
         memory: the most bytes that the Lanczos vectors may take; more probes go through in turns.
 
     Returns:
-        Nodes and weights, each (probes, steps), in float64; nodes that a rule does not need have weight 0.
+        Nodes and weights, each (probes, steps), in float64; a rule that needs fewer nodes repeats its last one with
+        weight 0.
 
     Raises:
         NumericalError: a product is not finite.
@@ -73,5 +74,9 @@ def _tridiagonal(K: Operator, V: Float[Tensor, "n c"], steps: int) -> tuple[np.n
 
 
 def _gauss_rule(diagonal: np.ndarray, beside: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    nodes, vectors = eigh_tridiagonal(diagonal, beside)
-    return nodes, vectors[0] ** 2
+    # What stands behind a zero is of no vector: its nodes would look like eigenvalues.
+    ends = np.flatnonzero(beside == 0)
+    size = ends[0] + 1 if len(ends) else len(diagonal)
+    nodes, vectors = eigh_tridiagonal(diagonal[:size], beside[: size - 1])
+    rest = len(diagonal) - size
+    return np.pad(nodes, (0, rest), mode="edge"), np.pad(vectors[0] ** 2, (0, rest))

@@ -352,6 +352,14 @@ def spectrum(
     if of not in KINDS:
         raise UnknownNameError("kind of spectrum", of, KINDS)
     operator = as_operator(K)
+    if operator.shape[0] != operator.shape[1]:
+        raise InputError(
+            "a spectrum is of a square matrix",
+            expected="a symmetric matrix (n, n)",
+            got=tuple(operator.shape),
+            hint="of features x (n, d), or a Jacobian: spectrum(x @ x.T), or spectrum(FactorOperator(x)), which "
+            'forms no matrix; of="jacobian" gives the singular values of x',
+        )
     check_symmetric(operator)
     n = operator.shape[0]
     count = n if top is None else top
