@@ -70,10 +70,6 @@ def test_a_small_budget_takes_more_passes_and_gives_the_same(monkeypatch):
     truth = tk.target_alignment(model, x, f)
     assert passes == [7]
     memory = 8 * 2 * 275 * 11  # averages of eleven gradients fit half
-    by_tiles = tk.target_alignment(model, x, f, memory=memory)
-    assert passes == [7]
-    monkeypatch.setattr(target._Alignment, "_has_fewer_tiles", lambda *_: False)
-    assert gap(by_tiles, truth) < 1e-12
     assert gap(tk.target_alignment(model, x, f, memory=memory), truth) < 1e-12
     assert len(passes) > 3
 
@@ -85,22 +81,41 @@ def test_tiles_of_any_size_give_the_same(monkeypatch, outputs, side):
 
     model, x, f = small()
     truth = tk.target_alignment(model, x, f, outputs=outputs)
-    monkeypatch.setattr(target._Alignment, "_has_fewer_tiles", lambda *_: True)
+    monkeypatch.setattr(target._Alignment, "_tiles_are_less_work", lambda *_: True)
     monkeypatch.setattr(target._Alignment, "_side", lambda *_: side)
     assert gap(tk.target_alignment(model, x, f, outputs=outputs), truth) < 1e-12
 
 
-def test_many_functions_on_many_samples_go_by_tiles_and_few_by_averages():
-    """LeNet, with a tenth of the memory of the kernel matrix: a hundred passes, or tiles of 500 samples."""
+def test_tiles_are_taken_where_the_kernel_is_less_work_than_gradients():
+    """The kernel of an MLP is two matrix products; that of a LeNet takes gradients, as its averages do."""
     from tangentkit.analysis.alignment.target import _Alignment
     from tangentkit.compute.sources import sources_of
     from tangentkit.core.memory import Budget
 
-    kernel, x = tk.TangentKernel(tk.models.lenet()), torch.zeros(10_000, 1, 28, 28)
-    work = _Alignment(kernel, sources_of(kernel, x)["x"], Budget(40_000_000))
-    for functions, tiles in ((1, False), (8, False), (1_000, True)):
-        together, group = work._together(functions)
-        assert work._has_fewer_tiles(functions, -(-functions // together) * -(-10 // group)) == tiles
+    mlp = nn.Sequential(nn.Flatten(), nn.Linear(784, 200), nn.ReLU(), nn.Linear(200, 1))
+    x = torch.zeros(10_000, 1, 28, 28)
+    for model, functions, tiles in (
+        (mlp, 1, False),
+        (mlp, 1_000, True),
+        (tk.models.lenet(outputs=1), 1_000, False),
+    ):
+        kernel = tk.TangentKernel(model)
+        work = _Alignment(kernel, sources_of(kernel, x)["x"], Budget(60_000_000))
+        assert work._tiles_are_less_work(functions, *work._together(functions)) == tiles
+
+
+def test_output_directions_go_one_after_the_other_before_functions_do():
+    """A direction repeats forward passes, a function the backward passes of all directions, too."""
+    from tangentkit.analysis.alignment.target import _Alignment
+    from tangentkit.compute.sources import sources_of
+    from tangentkit.core.memory import Budget
+
+    kernel, x = tk.TangentKernel(tk.models.lenet()), torch.zeros(300, 1, 28, 28)
+    work = _Alignment(kernel, sources_of(kernel, x)["x"], Budget(60_000_000))
+    together, group = work._together(1_000)
+    assert 100 < together < 200
+    assert group == 1
+    assert work._together(20) == (20, together // 20)
 
 
 def test_data_sets_and_loaders_are_read_a_few_at_a_time():
@@ -168,7 +183,7 @@ def peak():
 model = nn.Sequential(nn.Linear(500, 900), nn.ReLU(), nn.Linear(900, 500), nn.ReLU(), nn.Linear(500, 10))
 x, f = torch.randn(12, 500), torch.randn(12, 4)
 kernel = tk.TangentKernel(model, memory=34 * 2**20)
-_Alignment._has_fewer_tiles = lambda *_: False
+_Alignment._tiles_are_less_work = lambda *_: False
 kernel._profiles.of(x)  # the verification of a model's rules has a memory of its own
 Path("/proc/self/clear_refs").write_text("5")  # the peak counts from here
 idle = peak()

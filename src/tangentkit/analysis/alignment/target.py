@@ -20,6 +20,8 @@ from tangentkit.core.model.swaps import outside_autograd
 from tangentkit.empirical.outputs import Outputs, directions
 from tangentkit.empirical.passes.layer_gradients import LayerGradients
 from tangentkit.empirical.passes.parameter_gradients import COPIES, Orders
+from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Workload
+from tangentkit.empirical.plan import make_plan
 from tangentkit.empirical.tangent import TangentKernel
 from tangentkit.linalg.operators.spans import spans
 from tangentkit.sketch.methods.coordinates import working_dtype
@@ -50,7 +52,7 @@ def target_alignment(
     It is the average gradient that is computed, over samples that are read and go through the model a few at a time,
     and never the kernel. All functions go together, in one pass over the data, where their averages fit the memory
     budget (one number for each function, output and parameter); else in as few passes as the budget allows. Where
-    these would be more than tiles of the kernel take, fᵀ K f is summed over such tiles, one after the other.
+    these would be more work than tiles of the kernel, fᵀ K f is summed over such tiles, one after the other.
 
     Of an eigenfunction √n v_j it is λ_j / n. The quotient α(f) n / ‖f‖² is that of a function of mean square 1.
 
@@ -117,7 +119,7 @@ class _Alignment:
         """α of every column."""
         n, k = columns.shape
         together, group = self._together(k)
-        if self._has_fewer_tiles(k, -(-k // together) * -(-len(self.directions) // group)):
+        if self._tiles_are_less_work(k, together, group):
             return self._by_tiles(columns) / n**2
         found = torch.zeros(k, dtype=torch.float64, device=self.function.device)
         for some in self.directions.split(group):
@@ -125,10 +127,27 @@ class _Alignment:
                 found[functions] += self._square_norms(columns[:, functions], some)
         return found / n**2
 
-    def _has_fewer_tiles(self, functions: int, passes: int) -> bool:
-        """Whether samples pass the model less often for tiles of the kernel than for the averages of functions."""
-        # Of the two sides of a tile one stays for a row of tiles, and half of all tiles are computed.
-        return passes > 1 + len(self.source) / (2 * self._side(functions))
+    def _tiles_are_less_work(self, functions: int, together: int, group: int) -> bool:
+        """Whether to sum over tiles of the kernel takes fewer operations than the averages of the functions."""
+        rounds = -(-functions // together)
+        return rounds * len(self.directions) > group and self._work_of_tiles(
+            functions
+        ) < self._work_of_averages(functions, rounds, -(-len(self.directions) // group))
+
+    def _work_of_averages(self, functions: int, rounds: int, groups: int) -> float:
+        """Passes over all samples, gradients that are built in every round, and their products with functions."""
+        (forward, backward), r = self.profile.flops, len(self.directions)
+        gradients = r * count(self.function.params)
+        passes = rounds * (groups * forward + r * backward + FLOPS_PER_BYTE * self.item * gradients)
+        return len(self.source) * (passes + 2 * functions * gradients)
+
+    def _work_of_tiles(self, functions: int) -> float:
+        """Tiles of half of the matrix, with the passes that each of them takes within the budget."""
+        side = self._side(functions)
+        rows = -(-len(self.source) // side)
+        tile = Workload(side, side, len(self.directions), full=False, symmetric=False)
+        plan = make_plan(self.function, self.profile, tile, int(self.budget / 2))
+        return rows * (rows + 1) / 2 * (plan.flops + FLOPS_PER_BYTE * plan.bytes)
 
     def _side(self, functions: int) -> int:
         """Of tiles that take a quarter of the budget, with the functions on the samples of both sides."""
@@ -162,8 +181,10 @@ class _Alignment:
             hint="memory=..., or fewer params=",
         )
         averages = Budget(self.budget - learning).rows(each, copies=2)
-        group = min(len(self.directions), averages)
-        return min(functions, averages // group), group
+        together = min(
+            functions, averages
+        )  # another direction repeats forward passes, another function all passes
+        return together, min(len(self.directions), averages // together)
 
     def _square_norms(self, columns: Tensor, some: Tensor) -> Float[Tensor, " k"]:
         k = columns.shape[1]
