@@ -1,6 +1,7 @@
 """`tangentkit explain`: a page, or a folder to be served, or the reason why not."""
 
 import json
+import sys
 
 import numpy as np
 import pytest
@@ -37,16 +38,24 @@ def test_what_cannot_be_is_an_error_and_writes_nothing(tangentkit, tmp_path):
     assert not page.parent.exists()
 
 
-@pytest.mark.parametrize("form", ["folder", "npz"])
-def test_own_files_and_an_own_network_are_explained(tangentkit, tmp_path, monkeypatch, form):
-    image = pytest.importorskip("PIL.Image")
+@pytest.fixture
+def working_folder(tmp_path, monkeypatch):
+    """An empty one, whose modules are forgotten afterwards."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    sys.modules.pop("network_to_explain", None)
+
+
+@pytest.mark.parametrize("form", ["folder", "npz"])
+def test_own_files_and_an_own_network_are_explained(tangentkit, working_folder, form):
+    image = pytest.importorskip("PIL.Image")
     pixels = np.random.default_rng(0).integers(0, 256, (24, 8, 8), dtype=np.uint8)
-    np.savez(tmp_path / "own.npz", x=pixels[:, None], y=np.arange(24) % 2)
+    np.savez(working_folder / "own.npz", x=pixels[:, None], y=np.arange(24) % 2)
     for i, picture in enumerate(pixels):
-        (tmp_path / "own" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
-        image.fromarray(picture).save(tmp_path / "own" / "ab"[i % 2] / f"{i}.png")
-    (tmp_path / "own_network.py").write_text(
+        (working_folder / "own" / "ab"[i % 2]).mkdir(parents=True, exist_ok=True)
+        image.fromarray(picture).save(working_folder / "own" / "ab"[i % 2] / f"{i}.png")
+    (working_folder / "network_to_explain.py").write_text(
         "from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 8), nn.ReLU(), "
         "nn.Linear(8, 2))\n"
     )
@@ -54,7 +63,7 @@ def test_own_files_and_an_own_network_are_explained(tangentkit, tmp_path, monkey
     words = (
         "explain",
         "--model",
-        "own_network:make",
+        "network_to_explain:make",
         "--data",
         data,
         "--epochs",

@@ -354,7 +354,7 @@ def spectrum(
     operator = as_operator(K)
     if operator.shape[0] != operator.shape[1]:
         raise InputError(
-            "a spectrum is of a square matrix",
+            "the matrix is not square, and has no spectrum",
             expected="a symmetric matrix (n, n)",
             got=tuple(operator.shape),
             hint="of features x (n, d), or a Jacobian: spectrum(x @ x.T), or spectrum(FactorOperator(x)), which "
