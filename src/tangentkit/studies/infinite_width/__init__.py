@@ -17,7 +17,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Im 2021",
         cost={
             "quick": "about 2 minutes on 2 cores",
-            "evening": "about 15 minutes on 2 cores (estimated)",
+            "evening": "about 4 minutes on 2 cores",
             "full": "about 2 hours on 2 cores, 4 GB (estimated)",
         },
         module="tangentkit.studies.infinite_width.width_concentration",
@@ -74,7 +74,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Cappelletti 2019",
         cost={
             "quick": "about 2 minutes on 2 cores",
-            "evening": "about 15 minutes on 2 cores (estimated)",
+            "evening": "about 9 minutes on 2 cores",
             "full": "about 2 hours on 2 cores, 2 GB (estimated)",
         },
         module="tangentkit.studies.infinite_width.tensor_programs",

@@ -87,7 +87,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Samarin 2022",
         cost={
             "quick": "about 2 minutes on 2 cores, 1 GB",
-            "evening": "about 15 minutes on 2 cores, 2 GB (estimated)",
+            "evening": "about 9 minutes on 2 cores, 2 GB",
             "full": "years on 2 cores, 48 GB (estimated), with pictures of your own; a GPU or a cluster",
         },
         module="tangentkit.studies.linearization.alexnet_gap",
@@ -119,7 +119,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Ortiz-Jimenez 2021",
         cost={
             "quick": "about 3 minutes on 2 cores, 1 GB",
-            "evening": "about 12 minutes on 2 cores, 2 GB (estimated)",
+            "evening": "about 4 minutes on 2 cores, 2 GB",
             "full": "about 2 months on 2 cores, 96 GB (estimated); a GPU or a cluster",
         },
         module="tangentkit.studies.linearization.anisotropy",
@@ -135,7 +135,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Ortiz-Jimenez 2021",
         cost={
             "quick": "about 3 minutes on 2 cores, 1 GB",
-            "evening": "about 12 minutes on 2 cores, 2 GB (estimated)",
+            "evening": "about 8 minutes on 2 cores, 2 GB",
             "full": "about 2 months on 2 cores, 48 GB (estimated)",
         },
         module="tangentkit.studies.linearization.pretrained_kernel",

@@ -36,7 +36,7 @@ STUDIES: tuple[Study, ...] = (
         paper="PNNL 2023",
         cost={
             "quick": "about 2 minutes on 2 cores",
-            "evening": "about 13 minutes on 2 cores (estimated)",
+            "evening": "about 6 minutes on 2 cores",
             "full": "about 80 minutes on 2 cores (estimated)",
         },
         module="tangentkit.studies.regression.logistic_regression",
@@ -55,7 +55,7 @@ STUDIES: tuple[Study, ...] = (
         paper="PNNL 2023",
         cost={
             "quick": "about 1 minute on 2 cores",
-            "evening": "about 13 minutes on 2 cores (estimated)",
+            "evening": "about 4 minutes on 2 cores",
             "full": "about 2 hours on 2 cores (estimated)",
         },
         module="tangentkit.studies.regression.kernel_bounds",

@@ -36,7 +36,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Wang 2023",
         cost={
             "quick": "about 1 minute on 2 cores",
-            "evening": "about 10 minutes on 2 cores (estimated)",
+            "evening": "about 4 minutes on 2 cores",
             "full": "about 1 hour on 2 cores, 2 GB (estimated)",
         },
         module="tangentkit.studies.spectra.spectral_theory",
@@ -55,7 +55,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Wang 2023",
         cost={
             "quick": "about 2 minutes on 2 cores",
-            "evening": "about 15 minutes on 2 cores (estimated)",
+            "evening": "about 6 minutes on 2 cores",
             "full": "about 3 days on 2 cores, 4 GB (estimated)",
         },
         module="tangentkit.studies.spectra.cnn_spectra",
