@@ -96,6 +96,7 @@ def test_keys_work_from_anywhere(page):
     shown.keys("?")
     assert shown.script("document.getElementById('keys').open")
     shown.keys(Keys.ESCAPE)
+    shown.until("!document.getElementById('keys').open")
     shown.keys("/")
     assert shown.script("document.activeElement.id") == "pattern"
     shown.keys("j")  # in a field it is a letter
