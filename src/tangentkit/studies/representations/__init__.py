@@ -36,7 +36,7 @@ STUDIES: tuple[Study, ...] = (
         paper="PNNL 2023",
         cost={
             "quick": "about 5 minutes on 2 cores, 2 GB",
-            "evening": "about 20 minutes on 2 cores, 2 GB (estimated)",
+            "evening": "about 11 minutes on 2 cores, 2 GB",
             "full": "weeks on 2 cores, a day with a GPU (estimated)",
         },
         module="tangentkit.studies.representations.foundation_probe",
