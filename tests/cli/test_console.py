@@ -40,5 +40,5 @@ def test_a_terminal_gets_one_bar(capsys, monkeypatch):
         (ValueError("x"), None),
     ],
 )
-def test_exit_codes(error, code):
+def test_every_error_has_its_exit_code(error, code):
     assert exit_code(error) == code

@@ -16,7 +16,7 @@ from tangentkit.core.memory import NO_LIMIT, _free_in_cgroup, format_bytes, free
         ("3M", 3 * 10**6),
     ],
 )
-def test_sizes_parse(text, size):
+def test_sizes_are_parsed_to_bytes(text, size):
     assert parse_bytes(text) == size
 
 
@@ -43,5 +43,5 @@ def test_a_control_group_limits_what_is_free(tmp_path):
 
 
 @pytest.mark.parametrize(("size", "text"), [(3, "3 B"), (2500, "2.5 kB"), (3e9, "3.0 GB"), (4e13, "40.0 TB")])
-def test_sizes_print(size, text):
+def test_sizes_are_printed_with_a_unit(size, text):
     assert format_bytes(size) == text

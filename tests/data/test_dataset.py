@@ -91,7 +91,7 @@ def test_regression_sets_are_partitioned_without_classes():
 
 
 @pytest.mark.parametrize("n", [0, -1, 7, True, 2.0, "3"])
-def test_bad_numbers_of_samples(n):
+def test_bad_numbers_of_samples_are_refused(n):
     with pytest.raises(InputError, match="from 1 to 6"):
         labeled(0, 1, 2, 0, 1, 2).partition(n, key=Key(0))
 
@@ -103,7 +103,7 @@ def test_classes_are_relabeled_in_the_order_given():
     assert data.inputs.flatten().tolist() == [0, 2, 4]
 
 
-def test_unknown_and_bad_classes():
+def test_unknown_and_bad_classes_are_refused():
     data = labeled(0, 1, 2)
     with pytest.raises(UnknownNameError, match=r"unknown class of toy 'cut'\. Try: 'cat'"):
         data.only(["cut"])
@@ -127,7 +127,7 @@ def test_fingerprints_follow_content_and_order():
     assert len({data.fingerprint, *(other.fingerprint for other in others)}) == 5
 
 
-def test_standardized_by_training_moments():
+def test_images_are_standardized_by_training_moments():
     train = Data(torch.rand(50, 3, 4, 4), torch.zeros(50, dtype=torch.int64), "toy", "train", ("one",))
     train = train.map(lambda x: x * torch.tensor([1.0, 2.0, 3.0])[:, None, None], note="scaled")
     whitened = train.standardized(*train.moments())

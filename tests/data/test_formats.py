@@ -82,7 +82,7 @@ def test_a_bad_row_of_tweets_is_named(content):
         parse_sentiment140(content.encode(), name="file", encoding="utf-8")
 
 
-def test_zip_members():
+def test_a_member_of_an_archive_is_read_and_a_missing_one_is_named():
     assert zip_member(zipped({"a": b"1", "b": b"2"}), "b", name="pack") == b"2"
     for content, member in ((zipped({"a": b"1"}), "b"), (b"PK, but not really", "a")):
         with pytest.raises(DataError, match=f"{member} in pack"):

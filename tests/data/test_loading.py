@@ -7,7 +7,7 @@ from tangentkit.data.registry import EMBEDDED
 
 
 @pytest.mark.parametrize(("split", "each"), [("train", 200), ("test", 100)])
-def test_fashion_mini(split, each):
+def test_fashion_mini_has_the_stated_classes_sizes_and_licence(split, each):
     data = load("fashion-mini", split)
     assert set(data.counts.values()) == {each}
     assert data.inputs.shape == (10 * each, 1, 28, 28)
@@ -31,7 +31,7 @@ def test_fashion_mini_can_be_learned():
     assert (nearest == test.targets).float().mean() > 0.6
 
 
-def test_digits():
+def test_digits_are_split_into_disjoint_balanced_parts():
     train, test, everything = (load("digits", split) for split in ("train", "test", "all"))
     assert (len(train), len(test), len(everything)) == (1200, 597, 1797)
     assert everything.inputs.shape == (1797, 1, 8, 8)

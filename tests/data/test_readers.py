@@ -37,7 +37,7 @@ def stand_in(bare, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["mnist", "fashion-mnist"])
-def test_idx_sets(stand_in, name):
+def test_sets_in_idx_files_are_read_as_written(stand_in, name):
     images = {
         "train": np.arange(5 * 6, dtype=np.uint8).reshape(5, 3, 2),
         "t10k": np.full((1, 3, 2), 255, np.uint8),
@@ -66,7 +66,7 @@ def test_cifar_batches_are_joined_in_order(stand_in):
     assert load("cifar2", "train").targets.tolist() == [1, 0, 1, 0, 1, 0, 1, 0, 0, 1]
 
 
-def test_cola_splits(stand_in):
+def test_every_split_of_cola_is_read_from_its_own_file(stand_in):
     files = ("in_domain_train.tsv", "in_domain_dev.tsv", "out_of_domain_dev.tsv")
     stand_in("cola", {file: f'a\t1\t\tIn "{file}\nb\t0\t*\tNot in it\n'.encode() for file in files})
     for split, file in zip(("train", "dev", "out-of-domain"), files, strict=True):

@@ -25,7 +25,7 @@ def test_every_file_has_its_sum(real_data, name):
 @pytest.mark.parametrize(
     ("name", "mean", "std"), [("mnist", 0.1307, 0.3081), ("fashion-mnist", 0.2860, 0.3530)]
 )
-def test_gray_images(real_data, name, mean, std):
+def test_gray_images_have_the_published_shapes_and_moments(real_data, name, mean, std):
     train, test = load(name, "train"), load(name, "test")
     assert (train.inputs.shape, test.inputs.shape) == ((60_000, 1, 28, 28), (10_000, 1, 28, 28))
     assert train.inputs.dtype == torch.float32
@@ -43,7 +43,7 @@ def test_the_small_binary_sets(real_data):
     assert test.counts == {"0": 980, "1": 980}
 
 
-def test_cifar(real_cifar):
+def test_cifar_has_the_published_shape_and_moments(real_cifar):
     train = load("cifar10", "train")
     assert train.inputs.shape == (50_000, 3, 32, 32)
     assert set(train.counts.values()) == {5000}
@@ -64,14 +64,14 @@ def test_cifar2_is_cifar10_in_two_groups(real_cifar):
 @pytest.mark.parametrize(
     ("split", "zeros", "ones"), [("train", 2528, 6023), ("dev", 162, 365), ("out-of-domain", 162, 354)]
 )
-def test_cola(real_data, split, zeros, ones):
+def test_cola_has_the_published_counts(real_data, split, zeros, ones):
     data = load("cola", split)
     assert data.counts == {"unacceptable": zeros, "acceptable": ones}
     assert all(isinstance(sentence, str) and sentence.strip() for sentence in data.inputs)
 
 
 @pytest.mark.parametrize(("split", "negative", "positive"), [("P", 9_999, 10_001), ("M", 177, 182)])
-def test_sentiment140(real_data, split, negative, positive):
+def test_tweets_have_the_published_counts_and_no_handles(real_data, split, negative, positive):
     data = load("sentiment140", split)
     assert data.counts == {"negative": negative, "positive": positive}
     assert "confounded" in data.note

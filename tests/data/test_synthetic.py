@@ -68,7 +68,7 @@ def test_grids_have_the_published_axes(axis, train, test):
         torch.testing.assert_close(values, torch.linspace(-1, 1, count, dtype=torch.float64))
 
 
-def test_unknown_functions_and_splits():
+def test_unknown_functions_and_splits_are_refused():
     with pytest.raises(UnknownNameError, match="unknown function 'f4'"):
         function_data("f4", "train")
     with pytest.raises(UnknownNameError, match="unknown boundary 'F3'"):
@@ -77,7 +77,7 @@ def test_unknown_functions_and_splits():
         grid_data("F1", "dev")
 
 
-def test_the_constants_of_softplus():
+def test_the_constants_of_softplus_are_its_moments():
     def moment(power):
         def integrand(z):
             return math.log1p(math.exp(z)) ** power * math.exp(-(z**2) / 2) / math.sqrt(2 * math.pi)

@@ -61,7 +61,7 @@ def test_bad_shifts_are_refused(max_shift):
         shifted(images(), max_shift, key=Key(0))
 
 
-def test_the_square_of_badnets():
+def test_the_square_of_badnets_is_yellow_and_nothing_else_changes():
     x = images(2, 3, 32)
     marked = stamped(x)
     changed = torch.zeros(32, 32, dtype=torch.bool)

@@ -31,7 +31,7 @@ def test_parameters_are_displacements_under_readable_names():
     )
 
 
-def test_unusual_names():
+def test_parameters_keep_their_names_however_unusual():
     inner = nn.ParameterDict({"a_b": torch.ones(2), "weight": torch.ones(2), "0": torch.ones(2)})
     net = Formula(lambda m, x: x * m.inner["a_b"] + m.inner["weight"] * m.outer["x-y"].t, inner=inner,
                   outer=nn.ModuleDict({"x-y": Formula(lambda m, x: m.t * x, t=(2,))}))  # fmt: skip
@@ -176,7 +176,7 @@ def test_inference_mode_and_no_grad_give_the_same_numbers():
     assert flat_gradient(born).abs().max() > 0
 
 
-def test_mixed_precision():
+def test_autocast_gives_bfloat16_near_the_full_precision():
     model = linearize(network().float())
     displace(model)
     expected = model(X.float()).detach()

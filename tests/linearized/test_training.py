@@ -232,7 +232,7 @@ def test_inputs_may_be_trees_and_the_call_a_rule():
 # -- the end -----------------------------------------------------------------------------------------------------
 
 
-def test_early_stops():
+def test_training_stops_at_the_first_epoch_that_reaches_the_bound():
     settings = Training(epochs=300, learning_rate=0.05, batch=8, loss="cross-entropy", optimizer="adam")
     by_loss = train(network(), X, Y, replace(settings, stop=Stop(loss=0.5)), key=Key(0))
     assert by_loss.ended == "train loss <= 0.5"

@@ -78,7 +78,7 @@ def test_strides_halve_images_three_times():
     assert shapes == [(4, 32, 32), (8, 16, 16), (16, 8, 8), (32, 4, 4)]
 
 
-def test_padded_shortcut():
+def test_a_padded_shortcut_takes_every_second_pixel_and_adds_channels_of_zeros():
     x = torch.randn(2, 3, 5, 4)
     y = PaddedShortcut(8)(x)
     assert y.shape == (2, 8, 3, 2)

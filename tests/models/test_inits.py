@@ -136,7 +136,7 @@ def test_norms_stay_and_modules_come_back(name):
     assert all(p.requires_grad and p.grad_fn is None for p in model.parameters())
 
 
-def test_embeddings():
+def test_embeddings_are_drawn_with_the_stated_moments_and_padding_stays_zero():
     table = inits.lecun_normal(nn.Embedding(1000, 50, padding_idx=3, dtype=torch.float64), 0).weight.detach()
     assert (table[3] == 0).all()
     check_moments(table[torch.arange(1000) != 3], 1.0, 3.0)

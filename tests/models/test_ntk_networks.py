@@ -55,7 +55,7 @@ def test_constants_agree_with_the_published_ones():
 
 
 @pytest.mark.parametrize("sigma", [torch.relu, torch.tanh, torch.erf, F.gelu, torch.sin, F.softplus])
-def test_second_moment(sigma):
+def test_the_second_moment_is_the_gaussian_mean_of_the_square(sigma):
     assert abs(second_moment(sigma) - gaussian_mean(lambda z: sigma(z) ** 2)) < 1e-11
 
 

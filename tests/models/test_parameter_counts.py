@@ -26,7 +26,7 @@ def count(build, *args, **options):
         (60, 217_800_970, 217_755_601, 217_818_970),
     ],
 )
-def test_lenet(scale, mnist, binary, cifar):
+def test_lenets_of_every_scale_have_the_published_number_of_parameters(scale, mnist, binary, cifar):
     assert count(models.lenet, scale) == mnist
     assert count(models.lenet, scale, outputs=1) == binary
     assert count(models.lenet, scale, channels=3, size=32) == cifar
@@ -35,17 +35,17 @@ def test_lenet(scale, mnist, binary, cifar):
 @pytest.mark.parametrize(
     ("scale", "expected"), [(1, 57_044_810), (2, 228_032_138), (3, 512_961_994), (4, 911_834_378)]
 )
-def test_alexnet(scale, expected):
+def test_alexnets_of_every_scale_have_the_published_number_of_parameters(scale, expected):
     assert count(models.alexnet, scale) == expected
 
 
 @pytest.mark.parametrize(("depth", "expected"), [(20, 269_722), (32, 464_154), (44, 658_586), (56, 853_018)])
-def test_cifar_resnet(depth, expected):
+def test_cifar_resnets_of_every_depth_have_the_published_number_of_parameters(depth, expected):
     # Table 6 of He et al. (2016): 0.27, 0.46, 0.66 and 0.85 million.
     assert count(models.cifar_resnet, depth) == expected
 
 
-def test_networks_of_one_size():
+def test_networks_of_one_size_have_the_published_number_of_parameters():
     assert count(models.mlp, (3072, 100, 100, 1)) == 317_501
     assert count(models.mlp, (784, 100, 100, 100, 10)) == 99_710
     assert count(models.lenet5) == 136_121
@@ -54,7 +54,7 @@ def test_networks_of_one_size():
     assert count(models.two_layer, 1000, 1500) == 1500 * 1000 + 1500
 
 
-def test_small_networks_of_the_surrogate_study():
+def test_small_networks_of_the_surrogate_study_count_as_their_layers_do():
     mlp = 784 * 100 + 100 + 2 * (100 * 100 + 100) + 101
     head = 128 * 64 + 64 + 64 + 1
     w = 8
@@ -66,7 +66,7 @@ def test_small_networks_of_the_surrogate_study():
     assert count(models.cifar2_cnn) == cifar
 
 
-def test_poisoning_cnn():
+def test_the_poisoning_cnn_has_the_parameters_of_its_layers():
     channels = (3, 32, 32, 64, 64, 128, 128)
     convolutions = sum((9 * a + 1) * b for a, b in pairwise(channels))
     norms = 2 * (sum(channels[1:]) + 2 * 512)

@@ -116,7 +116,7 @@ def test_bad_seeds_are_refused(seed):
         SketchedTangentKernel(fixed_model(), 16, seed=seed)
 
 
-def test_unknown_names():
+def test_unknown_names_are_refused_with_the_near_match():
     with pytest.raises(UnknownNameError, match="tensor"):
         SketchedTangentKernel(fixed_model(), 16, sketch="tenser")
     with pytest.raises(UnknownNameError, match="trace"):
@@ -299,7 +299,7 @@ def test_identities_tell_kernels_apart():
     assert used.identity() == identities[0]
 
 
-def test_kernels_compose():
+def test_sums_of_exact_and_sketched_kernels_are_those_of_their_values():
     model, x = network("mlp")
     exact, sketched = TangentKernel(model), SketchedTangentKernel(model, 64)
     assert gap((exact + 2.0 * sketched)(x), exact(x) + 2 * sketched(x)) <= 1e-12

@@ -120,7 +120,7 @@ def test_gelu_of_small_inputs_is_half_of_them():
         ((2.0, -1.1, 2.0), 0.092796, 0.157314, -0.290043, 0.283573),
     ],
 )
-def test_published_numbers(point, relu, step, erf, erf_slope):
+def test_closed_forms_give_the_published_numbers(point, relu, step, erf, erf_slope):
     found = *Rectifier().both(*tensors(*point)), *Erf().both(*tensors(*point))
     assert [value.item() for value in found] == pytest.approx([relu, step, erf, erf_slope], abs=1e-6)
 

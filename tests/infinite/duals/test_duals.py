@@ -128,7 +128,7 @@ def test_gradients_are_those_of_finite_differences(dual):
     assert torch.autograd.gradcheck(dual.both, generic_arguments(), fast_mode=True)
 
 
-def test_prices_theorem(dual):
+def test_duals_obey_prices_theorem(dual):
     if dual in (Sign(), Monomial(0)):
         pytest.skip(
             "a jump's derivative counts as 0 and not as the point mass it is; a constant has no gradient"

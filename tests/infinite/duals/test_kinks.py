@@ -62,7 +62,7 @@ def test_a_table_is_the_closed_form_of_a_piecewise_linear_function():
 
 @pytest.mark.parametrize("apart", [0.0, 1e-9, 1e-5, 1e-3, 7e-3, 0.05, 0.4])
 @pytest.mark.parametrize("narrow", [0.0, 1e-6, 1e-3, 0.03])
-def test_kinks_that_nearly_meet(apart, narrow):
+def test_nothing_jumps_where_kinks_nearly_meet(apart, narrow):
     """At correlation 1 it is known: u > κ and v > λ mean that z exceeds both; nearby nothing may jump."""
     xx, yy = (torch.tensor(value, dtype=torch.float64) for value in (1.5**2, (1.5 * (1 + apart)) ** 2))
     xy = torch.cos(torch.tensor(narrow, dtype=torch.float64)) * (xx * yy).sqrt()
@@ -150,7 +150,7 @@ def test_hermite_coefficients_do_not_depend_on_where_panels_are_cut():
 
 
 @pytest.mark.parametrize("name", ["hardswish", "elu"])
-def test_gradients(name):
+def test_gradients_of_duals_are_those_of_finite_differences(name):
     dual = FUNCTIONS[name]
     x = torch.randn(3, 5, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
 
@@ -168,7 +168,7 @@ def test_gradients(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-def test_convolutions_over_positions(dtype):
+def test_convolutions_of_a_clipped_function_agree_with_its_closed_form_at_every_position(dtype):
     """A kink that is written with a table is the kink in closed form, position by position."""
 
     class Clipped(nn.Module):

@@ -156,7 +156,9 @@ def test_small_tiles_give_the_same(name, monkeypatch):
     pool=st.sampled_from(["flatten", "gap", "mean of rows", "windows"]),
     seed=st.integers(0, 2**16),
 )
-def test_any_geometry(size, kernel, stride, dilation, padding, pool, seed):
+def test_convolutions_of_any_geometry_are_read_by_position(
+    size, kernel, stride, dilation, padding, pool, seed
+):
     torch.manual_seed(seed)
     layer = nn.Conv2d(2, 4, kernel, stride=stride, dilation=dilation, padding=padding)
     after = [

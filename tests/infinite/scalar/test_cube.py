@@ -283,7 +283,7 @@ def test_published_white_noise_of_a_deep_erf_network():
     assert mu[0::2].eq(0).all()
 
 
-def test_published_trace():
+def test_the_kernel_of_a_point_with_itself_is_the_published_one():
     one = torch.ones(1, dtype=torch.float64)
     for kind, trace in {"nngp": 8, "ntk": 18}.items():
         assert float(relu_mlp(2, 2.0, 2.0, kind).torch(one)) == pytest.approx(trace)

@@ -49,7 +49,7 @@ def test_deep_erf_is_white_noise_on_odd_functions():
 
 
 @pytest.mark.parametrize(("kind", "trace"), [("nngp", 8.0), ("ntk", 18.0)])
-def test_published_traces(kind, trace):
+def test_the_kernel_of_a_point_with_itself_is_the_published_one(kind, trace):
     phi = mlp_kernel_function(2, "relu", weight_variance=2.0, bias_variance=2.0, kind=kind)
     assert float(phi.diag()) == pytest.approx(trace, rel=1e-15)
     assert float(phi(torch.ones((), dtype=torch.float64))) == pytest.approx(trace, rel=1e-15)

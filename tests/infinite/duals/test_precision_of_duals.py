@@ -44,7 +44,7 @@ def check(name: str, point: tuple[float, ...], exact: list) -> None:
 
 @pytest.mark.parametrize("point", POINTS, ids=str)
 @pytest.mark.parametrize("name", SMOOTH)
-def test_smooth_functions(name, point):
+def test_duals_of_smooth_functions_have_the_digits_of_the_trapezoidal_rule(name, point):
     """The trapezoidal rule in two independent normal variables, whose error is exponentially small in 1/step."""
     with mp.workdps(30):
         a, c, b = (mp.mpf(value) for value in point)
@@ -68,7 +68,7 @@ def test_smooth_functions(name, point):
 
 
 @pytest.mark.parametrize("point", POINTS, ids=str)
-def test_elu(point):
+def test_the_dual_of_elu_has_the_digits_of_its_integral(point):
     """The inner integral by hand, E[elu(v) given u], and the outer one split where elu bends."""
     with mp.workdps(30):
         a, c, b = (mp.mpf(value) for value in point)
