@@ -157,6 +157,8 @@ if figures:
     model, fresh, _ = networks[names[-1]]
     tk.weight_spectra(model).plot(a)
     a.set_title(f"exponents of the weights of {names[-1]}")
+    a.set_ylim(top=1.5 * a.get_ylim()[1])  # room for the names
+    a.legend(loc="upper right", ncols=2)
     for name in (names[0], names[-1])[: len(names)]:
         for which, style in {"untrained": "--", "trained": "-"}.items():
             values = spectra[name, which][0].values

@@ -17,6 +17,10 @@ BINS = (8, 60)
 """The fewest and the most bars."""
 CURVE = 512
 """Points of the law of noise."""
+HEADROOM = 1.6
+"""The height of the axes over that of what is drawn."""
+DECADES = 30
+"""The quotient of the ends of a spectrum from which powers of ten alone are enough ticks."""
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -40,9 +44,21 @@ class SpectrumHistogram(Figure):
         if self.curve is not None:
             ax.plot(*self.curve, label="Marchenko-Pastur", color="C1")
         for style, (name, place) in zip((":", "--", "-."), self.lines.items(), strict=False):
-            ax.axvline(place, color=ink, linestyle=style, linewidth=1.2, label=words(name))
+            ax.axvline(place, ymax=1 / HEADROOM, color=ink, linestyle=style, linewidth=1.2, label=words(name))
         ax.set(xscale="log", xlabel="λ, eigenvalue of Wᵀ W", ylabel="density of log10 λ")
-        ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        self._set_ticks(ax)
+        # Room for the names above the bars: outside, they would lie over the axes beside these.
+        ax.set_ylim(0, ax.get_ylim()[1] * HEADROOM)
+        ax.legend(loc="upper left", fontsize="small", frameon=False, borderpad=0, labelspacing=0.2)
+
+    def _set_ticks(self, ax: "Axes") -> None:
+        """Few numbers, which a narrow axis has room for: powers of ten, within one or two decades 1, 2 and 5."""
+        from matplotlib.ticker import LogFormatterMathtext, LogLocator, NullFormatter, StrMethodFormatter
+
+        short = self.values.max() < DECADES * self.values.min()
+        ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if short else (1,), numticks=5))
+        ax.xaxis.set_major_formatter(StrMethodFormatter("{x:g}") if short else LogFormatterMathtext())
+        ax.xaxis.set_minor_formatter(NullFormatter())
 
 
 def marchenko_pastur_density(
