@@ -71,8 +71,7 @@ def test_the_hugging_face_callback_measures_start_steps_and_end():
 
 @pytest.mark.filterwarnings("ignore")  # Lightning's own, of torch and of few workers
 def test_lightning_is_followed(tmp_path):
-    pytest.importorskip("lightning", reason="Lightning is not installed: pip install lightning")
-    import lightning.pytorch as pl
+    import pytorch_lightning as pl
 
     net, x, y = problem()
 
@@ -98,25 +97,17 @@ def test_lightning_is_followed(tmp_path):
     assert tracker.course.steps == [0, 2, 4, 5]
 
 
-def test_the_lightning_callback_measures_start_steps_and_end(monkeypatch):
+def test_the_lightning_callback_is_of_the_package_that_is_loaded(monkeypatch):
     class Callback:
-        """Lightning's own, where it is not installed."""
+        """What a package under the other name would hand out."""
 
     package, inner = ModuleType("lightning"), ModuleType("lightning.pytorch")
     inner.Callback = Callback  # pyright: ignore[reportAttributeAccessIssue]
     monkeypatch.setitem(sys.modules, "lightning", package)
     monkeypatch.setitem(sys.modules, "lightning.pytorch", inner)
-    net, x, _ = problem()
-    tracker = Tracker(["lazy"], every=2, probe=x)
-    callback, module = tracker.lightning(lambda module: module.net), SimpleNamespace(net=net)
-    assert isinstance(callback, Callback)
-    callback.on_train_start(SimpleNamespace(global_step=0), module)
-    for step in range(1, 4):
-        with torch.no_grad():
-            net[0].weight.add_(0.1)
-        callback.on_train_batch_end(SimpleNamespace(global_step=step), module, None, None, step)
-    callback.on_train_end(SimpleNamespace(global_step=3), module)
-    assert tracker.course.steps == [0, 2, 3]
+    monkeypatch.delitem(sys.modules, "pytorch_lightning", raising=False)
+    tracker = Tracker(["lazy"], probe=torch.randn(4, 5))
+    assert isinstance(tracker.lightning(), Callback)
 
 
 def test_packages_that_are_missing_are_named(monkeypatch, tmp_path):

@@ -1,6 +1,8 @@
 """The tracker in other people's trainers; their packages are imported when a callback is made."""
 
+import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -45,13 +47,7 @@ def lightning_callback(tracker: "Tracker", network: Callable[[Any], nn.Module] |
     Raises:
         InputError: Lightning is not installed.
     """
-    try:
-        try:
-            from lightning.pytorch import Callback  # pyright: ignore[reportMissingImports]
-        except ImportError:
-            from pytorch_lightning import Callback  # pyright: ignore[reportMissingImports]
-    except ImportError as error:
-        raise InputError("Lightning is not installed", got=error, hint="pip install lightning") from error
+    Callback = _lightning().Callback
     seen = network or (lambda module: module)
 
     class TrackerCallback(Callback):
@@ -67,3 +63,15 @@ def lightning_callback(tracker: "Tracker", network: Callable[[Any], nn.Module] |
             tracker.measure(seen(pl_module), step=trainer.global_step)
 
     return TrackerCallback()
+
+
+def _lightning() -> Any:
+    """Lightning under the name by which it is loaded already: the trainer of one knows no callback of the other."""
+    names = sorted(("lightning.pytorch", "pytorch_lightning"), key=lambda name: name not in sys.modules)
+    missing = None
+    for name in names:
+        try:
+            return import_module(name)
+        except ImportError as error:
+            missing = missing or error
+    raise InputError("Lightning is not installed", got=missing, hint="pip install lightning") from missing
