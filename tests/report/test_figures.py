@@ -180,3 +180,10 @@ def test_a_logarithmic_axis_has_its_ticks_where_something_was_measured():
     close = ticks([100, 101, 1000, 1010])
     assert close == ["1010", "100"], "labels would overlap"
     assert len(ticks(list(range(1, 100)))) > 2, "many values are a curve, with matplotlib's own ticks"
+
+
+@pytest.mark.parametrize(("places", "whole"), [([3, 4], True), ([0.5, 1.0], False)])
+def test_ticks_between_whole_numbers_are_whole(places, whole):
+    ax = Canvas().add_subplot()
+    Lines(title="", caption="", x_label="", y_label="", series={"a": Series(places, [1, 2])}).draw(ax)
+    assert bool(np.all(ax.get_xticks() % 1 == 0)) == whole

@@ -97,10 +97,11 @@ class Lines(_Plot):
                 ax.fill_between(x, y - below, y + above, alpha=0.2, linewidth=0, color=line.get_color())
         _level(ax, self.level)
         self._label(ax)
+        places = np.concatenate([[], *(np.ravel(np.asarray(one.x, float)) for one in self.series.values())])
         if self.x_scale == "log":
-            _ticks_at(
-                ax, np.concatenate([np.ravel(np.asarray(one.x, float)) for one in self.series.values()])
-            )
+            _ticks_at(ax, places)
+        elif self.x_scale == "linear" and (places == places.round()).all():
+            ax.locator_params("x", integer=True)  # of layers and epochs there is no 3.2
         _legend(ax, self.series, self.legend)
 
 
