@@ -55,7 +55,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Samarin 2022",
         cost={
             "quick": "about 3 minutes on 2 cores, 1 GB",
-            "evening": "about 20 minutes on 2 cores, 2 GB (estimated)",
+            "evening": "about 9 minutes on one core, 2 GB",
             "full": "about a month on 2 cores, 96 GB (estimated)",
         },
         module="tangentkit.studies.linearization.binary_solver",

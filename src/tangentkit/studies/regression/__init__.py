@@ -17,7 +17,7 @@ STUDIES: tuple[Study, ...] = (
         paper="PNNL 2023",
         cost={
             "quick": "about 2 minutes on 2 cores",
-            "evening": "about 20 minutes on 2 cores (estimated)",
+            "evening": "about 13 minutes on one core",
             "full": "about 2 hours on 2 cores (estimated)",
         },
         module="tangentkit.studies.regression.function_regression",

@@ -17,7 +17,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Wang 2023",
         cost={
             "quick": "about 5 minutes on 2 cores, 1 GB",
-            "evening": "about 25 minutes on 2 cores (estimated)",
+            "evening": "about 4 minutes on one core",
             "full": "about 2 days on 2 cores (estimated)",
         },
         module="tangentkit.studies.spectra.spectral_evolution",

@@ -17,7 +17,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Engel 2024",
         cost={
             "quick": "about 3 minutes on 2 cores, 1 GB",
-            "evening": "about 20 minutes on 2 cores (estimated)",
+            "evening": "about 28 minutes on one core",
             "full": "about 2 days on 2 cores, 8 GB (estimated)",
         },
         module="tangentkit.studies.surrogates.surrogate",
