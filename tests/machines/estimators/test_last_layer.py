@@ -108,6 +108,18 @@ def test_without_a_ridge_samples_held_out_choose_one_for_the_cross_entropy():
         assert chosen < min(losses.values()) + 0.05
 
 
+@pytest.mark.parametrize("shares", [(0.5, 0.5), (0.8, 0.2)])
+@pytest.mark.parametrize("mean", [0.0, 30.0, 1000.0])
+def test_a_large_mean_of_the_features_hides_no_class(mean, shares):
+    """Strong ridges leave all but the mean out, and are all equally bad: no reason to take the strongest."""
+    rng = np.random.default_rng(0)
+    labels = torch.from_numpy(rng.choice(2, size=600, p=shares))
+    h = torch.from_numpy(rng.normal(size=(600, 10))) + mean
+    h[:, 0] += 4 * labels
+    better = tk.refit_last_layer(nn.Sequential(nn.Linear(10, 2)).double(), h[:300], labels[:300])
+    assert (better(h[300:]).argmax(1) == labels[300:]).double().mean() > 0.93
+
+
 def test_one_sample_of_a_class_is_enough():
     x, _, labels = samples()
     few = torch.cat([(labels == 0).nonzero()[:1, 0], (labels > 0).nonzero()[:, 0]])

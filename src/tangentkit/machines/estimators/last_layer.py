@@ -30,8 +30,10 @@ ENOUGH = 4000
 """Samples on which a ridge is chosen, about."""
 FOLDS = 3
 """Parts of the samples that are held out in turn where no formula gives the errors of samples left out."""
-WEAKEST, WORTH_WHILE = RIDGES.index(1e-6), 0.01
-"""Where that search ends: weaker ridges take ever longer, and so does a gain of less than this share of the loss."""
+WEAKEST = RIDGES.index(1e-6)
+"""Where that search ends at the latest: weaker ridges take ever longer."""
+WORTH_WHILE, PATIENCE = 0.01, 2
+"""It ends before after so many ridges in turn that gain less than this share of the loss."""
 ROUGHLY = 1e-4
 """How far above its minimum the mean cross-entropy may be where ridges are only compared."""
 TRIAL = 8
@@ -203,16 +205,21 @@ def _ridges(Phi: Float[Tensor, "n d"]) -> list[float]:
 def _held_out_ridge(
     Phi: Float[Tensor, "n d"], labels: Int[Tensor, " n"], c: int, weights: Float[Tensor, " n"]
 ) -> float:
-    """The ridge with the least cross-entropy of samples held out: from the strongest down, until it hardly falls."""
+    """The ridge with the least cross-entropy of samples held out: from the strongest down, until it falls no more."""
     some = _spread(labels)
     share = float(weights[some].sum() / weights.sum())
     Phi, labels, weights = Phi[some.to(Phi.device)], labels[some], weights[some]
-    folds, best, least = _folds(labels, weights), 1.0, math.inf
+    folds, best, least, idle = _folds(labels, weights), 1.0, math.inf, 0
+    # Strong ridges leave all but the largest direction out, often the mean of the features, and their losses are as
+    # good as equal: before something is learned, no gain is no reason to stop.
+    nothing_learned = sum(_share_loss(labels, weights, held) for held in folds)
     for ridge in reversed(_ridges(Phi)[WEAKEST:]):
         loss = sum(_held_out_loss(Phi, labels, c, weights, ridge, held) for held in folds)
-        if loss > (1 - WORTH_WHILE) * least:
+        idle = 0 if loss <= (1 - WORTH_WHILE) * least else idle + 1
+        if loss < least:
+            best, least = ridge, loss
+        if idle == PATIENCE and least <= (1 - WORTH_WHILE) * nothing_learned:
             break
-        best, least = ridge, loss
     return best / share  # losses are summed over samples, and so are ridges
 
 
@@ -239,6 +246,12 @@ def _held_out_loss(
     logits = torch.cat([torch.zeros_like(logits), logits], 1) if c == 1 else logits
     losses = nn.functional.cross_entropy(logits, labels[held], reduction="none")
     return float(weights[held].to(losses) @ losses)
+
+
+def _share_loss(labels: Int[Tensor, " n"], weights: Float[Tensor, " n"], held: Bool[Tensor, " n"]) -> float:
+    """The cross-entropy of samples held out by the shares of the classes among the others."""
+    counts = torch.bincount(labels[~held], weights[~held].cpu(), minlength=int(labels.max()) + 1)
+    return float(-weights[held].cpu() @ (counts / counts.sum()).log()[labels[held]])
 
 
 def _folds(labels: Int[Tensor, " n"], weights: Float[Tensor, " n"]) -> list[Bool[Tensor, " n"]]:

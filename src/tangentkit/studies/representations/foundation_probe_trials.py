@@ -22,6 +22,7 @@ from tangentkit.studies.trials.text_models import (
     tokens,
     vocabulary,
 )
+from tangentkit.studies.trials.trial import revision
 
 DATA = "sentiment140"
 TRAINED = 300
@@ -39,12 +40,14 @@ SHOWN = 400
 """Points of either sample that a record keeps for the figures."""
 
 
+@revision(2)
 def probe(*, seed: int, model: str, pooling: Pooling, length: int) -> dict[str, Any]:
     """LP on the pre-trained model, on one shuffle of M."""
     found = _probes(_vectors_of_m(model, pooling, length), seed)
     return {"way": "LP", **found, "data_cards": cards(DATA, splits=("P", "M"))}
 
 
+@revision(2)
 def random_probe(
     *, seed: int, network: int, layers: int, width: int, model: str, pooling: Pooling, length: int
 ) -> dict[str, Any]:
@@ -95,6 +98,7 @@ def tune_on_p(
     }
 
 
+@revision(2)
 def shift(
     *, seed: int, compared: int, shown: int, model: str, pooling: Pooling, length: int
 ) -> dict[str, Any]:
