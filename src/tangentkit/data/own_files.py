@@ -4,15 +4,12 @@ Files may come from strangers: no code is run (no pickle), no link is followed, 
 unpacked, and what cannot be read is an error that names the file.
 """
 
-import csv
-import io
-import json
 import os
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -20,18 +17,17 @@ from torch import Tensor
 
 from tangentkit.core.batches import from_array
 from tangentkit.core.errors import DataError, InputError
-from tangentkit.core.files.safe import as_path, open_file, read_whole
+from tangentkit.core.files.safe import as_path, open_file
 from tangentkit.core.memory import format_bytes, memory_budget
 from tangentkit.data.dataset import Data
+from tangentkit.data.own_pictures import SUFFIXES, read_picture
+from tangentkit.data.own_sentences import read_sentences
 
-PICTURES = (".png", ".jpg", ".jpeg", ".bmp", ".webp", ".gif", ".tif", ".tiff")
 KINDS = (".npz", ".safetensors", ".csv", ".jsonl")
 """Files that are read."""
 INPUTS = ("x", "inputs", "images", "input", "data", "features", "X", "x_train")
 LABELS = ("y", "labels", "targets", "label", "target", "Y", "y_train")
 """Names under which inputs and labels are looked for."""
-PICTURE_BYTES = 2**27
-"""More than any picture file has that is a sample."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,10 +51,11 @@ def read_files(
     ==========================  =======================================================================
     what                        how it is read
     ==========================  =======================================================================
-    a folder                    a sub-folder for each class with pictures; values in [0, 1]
+    a folder                    a sub-folder for each class with pictures of 8 or 16 bits; values in [0, 1]; what is
+                                transparent is white
     .npz, .safetensors          inputs under `x`, `inputs` or `images`, labels under `y`, `labels` or `targets`;
                                 bytes (uint8) of three axes or more are pictures, as in a folder: values in [0, 1]
-    .csv, .jsonl                a sentence and its label in each row, under the names given
+    .csv, .jsonl                a sentence and its label, a word or a whole number, in each row, under the names given
     ==========================  =======================================================================
 
     Args:
@@ -74,8 +71,8 @@ def read_files(
 
     Raises:
         DataError: something cannot be read; with its name.
-        InputError: the file is of no kind that is known, or does not hold what it should; or the crop is larger than
-            the size.
+        InputError: the file is of no kind that is known, or does not hold what it should; or the size is no number
+            of pixels, or the crop larger than it.
 
     Example:
         >>> import tempfile
@@ -85,6 +82,8 @@ def read_files(
         Data(toy/all: 3 samples, inputs float32 (2,), 2 classes)
     """
     where = as_path(path)
+    if size is not None and (isinstance(size, bool) or size < 1):
+        raise InputError("bad size", expected="1 pixel a side or more", got=size)
     if crop is not None and (size is None or not 1 <= crop <= size):
         raise InputError("bad crop", expected=f"from 1 to size = {size}", got=crop)
     if where.is_dir():
@@ -129,19 +128,17 @@ def _check_fits(path: Path, size: int) -> None:
 
 
 def _folder(folder: Path, size: int | None, crop: int | None) -> OwnData:
-    try:
-        from PIL import Image
-    except ImportError:
-        raise InputError("pictures need Pillow", hint="pip install 'tangentkit[data]'") from None
+    if find_spec("PIL") is None:
+        raise InputError("pictures need Pillow", hint="pip install 'tangentkit[data]'")
     classes = sorted(entry.name for entry in os.scandir(folder) if entry.is_dir(follow_symlinks=False))
     files = [(c, file) for c in classes for file in _pictures_in(folder / c)]
     if not files:
         raise InputError(
             f"{folder} holds no pictures in sub-folders",
-            expected=f"FOLDER/CLASS/NAME with {', '.join(PICTURES[:4])}, ...",
+            expected=f"FOLDER/CLASS/NAME with {', '.join(SUFFIXES[:4])}, ...",
             got=f"sub-folders {classes[:5]}" if classes else "no sub-folders",
         )
-    arrays = [_picture(Image, file, size, crop) for _, file in files]
+    arrays = [read_picture(file, size, crop) for _, file in files]
     shapes = sorted({array.shape[:2] for array in arrays})
     if len(shapes) > 1:
         shown = ", ".join(f"{h} x {w}" for h, w in shapes[:4])
@@ -162,56 +159,13 @@ def _folder(folder: Path, size: int | None, crop: int | None) -> OwnData:
 
 def _pictures_in(folder: Path) -> Iterator[Path]:
     for entry in sorted(os.scandir(folder), key=lambda entry: entry.name):
-        if Path(entry.name).suffix.lower() not in PICTURES:
+        if Path(entry.name).suffix.lower() not in SUFFIXES:
             continue
         if entry.is_symlink():
             raise DataError(
                 f"{entry.path} is a link", expected="files", hint="links are not followed: put the file there"
             )
         yield Path(entry.path)
-
-
-def _picture(image: Any, file: Path, size: int | None, crop: int | None) -> np.ndarray:
-    """(h, w) of a gray picture, (h, w, 3) of others, bytes."""
-    import warnings
-
-    content = read_whole(file, limit=PICTURE_BYTES)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")  # of pictures that would unpack to very many pixels
-            with image.open(io.BytesIO(content or b"")) as opened:
-                opened.load()
-                shown = opened.convert("L" if opened.mode in ("1", "L", "I;16", "I") else "RGB")
-    # Whatever bytes can do to a decoder.
-    except Exception as error:
-        raise DataError(
-            f"cannot read the picture {file}",
-            got=_trouble(error),
-            hint="remove or replace it",
-        ) from None
-    if size is not None:
-        width, height = shown.size
-        shorter = min(width, height)
-        # Whole numbers: of 256 pixels exactly 256 stay.
-        wanted = (size, size) if crop is None else (size * width // shorter, size * height // shorter)
-        shown = shown.resize(wanted, image.Resampling.BILINEAR)
-    return np.asarray(shown) if crop is None else _middle(np.asarray(shown), crop)
-
-
-def _trouble(error: Exception) -> str:
-    """What a decoder says; not the names that Python gives to bytes in memory."""
-    said = str(error)
-    return (
-        "no picture"
-        if type(error).__name__ == "UnidentifiedImageError"
-        else f"{type(error).__name__}: {said}"
-    )
-
-
-def _middle(picture: np.ndarray, side: int) -> np.ndarray:
-    """The middle square of a picture (h, w, ...)."""
-    top, left = ((length - side) // 2 for length in picture.shape[:2])
-    return picture[top : top + side, left : left + side]
 
 
 def _npz(path: Path) -> dict[str, Tensor | np.ndarray]:
@@ -268,52 +222,8 @@ def _of_tensors(path: Path, found: dict[str, Tensor | np.ndarray]) -> OwnData:
 
 
 def _of_sentences(path: Path, text: str, label: str) -> OwnData:
-    content = read_whole(path, limit=2**40)
-    try:
-        decoded = (content or b"").decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{path} is not UTF-8", got=f"byte {error.start} is {error.object[error.start]:#04x}",
-            hint=f"iconv -f latin1 -t utf-8 {path.name}",
-        ) from None  # fmt: skip
-    rows = list(_csv_rows(path, decoded) if path.suffix.lower() == ".csv" else _json_rows(path, decoded))
-    if not rows:
-        raise InputError(f"{path} has no rows", expected="a sentence and a label in each")
-    for number, row in rows:
-        missing = [name for name in (text, label) if row.get(name) is None]
-        if missing:
-            raise InputError(
-                f"row {number} of {path} has no {missing[0]!r}",
-                expected=f"columns {text!r} and {label!r}",
-                got=f"{list(map(str, row))[:8]}",
-                hint="--text-column NAME --label-column NAME",
-            )
-    labels = [str(row[label]) for _, row in rows]
+    numbers, sentences, labels = read_sentences(path, text, label)
     classes = sorted(set(labels))
     targets = torch.tensor([classes.index(one) for one in labels])
-    data = Data([str(row[text]) for _, row in rows], targets, path.stem, "all", tuple(classes))
-    return OwnData(data, tuple(f"row {number}" for number, _ in rows))
-
-
-def _csv_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-    try:
-        for row in reader:
-            yield reader.line_num, row
-    except csv.Error as error:
-        raise DataError(f"line {reader.line_num} of {path} is damaged", expected="CSV", got=error) from None
-
-
-def _json_rows(path: Path, text: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise DataError(f"line {number} of {path} is damaged", expected="JSON", got=error) from None
-        if not isinstance(row, dict):
-            raise DataError(
-                f"line {number} of {path} is damaged", expected="a JSON object", got=type(row).__name__
-            )
-        yield number, row
+    data = Data(sentences, targets, path.stem, "all", tuple(classes))
+    return OwnData(data, tuple(f"row {number}" for number in numbers))
