@@ -94,6 +94,55 @@ def test_a_whole_spectrum_has_an_exact_density_of_area_one():
     assert found.table().texts()[0] == ["eigenvalues", "150"]
 
 
+def area(density: SpectralDensity) -> float:
+    """The integral over the axis of its scale."""
+    log = density.scale == "log"
+    return float(np.trapezoid(density.density, np.log10(density.grid) if log else density.grid))
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+@pytest.mark.parametrize("steps", [10, 80, 200])
+def test_the_density_keeps_all_mass_however_narrow_its_gaussians(steps, scale):
+    K = with_values([1e-3] * 100 + [1e-2] * 50 + [0.2] * 49 + [50.0])
+    found = spectral_density(K, steps=steps, scale=scale, probes=3)
+    assert area(found) + (found.at_zero.value if scale == "log" else 0) == pytest.approx(1, abs=1e-3)
+
+
+def test_an_outlier_keeps_its_share_in_log_scale():
+    found = spectral_density(with_values([*np.linspace(0.5, 1, 199), 100.0]), scale="log", probes=100)
+    beyond = np.trapezoid(found.density[found.grid > 20], np.log10(found.grid[found.grid > 20]))
+    share = (found.weights * (found.nodes > 20)).sum(1).mean()
+    assert beyond == pytest.approx(share, rel=1e-3)
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+@pytest.mark.parametrize("of_products", [True, False], ids=["products", "spectrum"])
+def test_values_that_differ_by_rounding_are_one_peak(of_products, scale):
+    K = torch.eye(50)
+    found = spectral_density(K if of_products else spectrum(K), scale=scale).density
+    inner = found[1:-1]
+    peaks = (inner > found[:-2]) & (inner >= found[2:]) & (inner > 1e-3 * found.max())
+    assert peaks.sum() == 1
+    assert found.max() < 1e6
+
+
+@pytest.mark.parametrize("scale", [1e-36, 1e-30, 1e-20, 1e20, 1e30, 1e36])
+def test_densities_in_float32_do_not_depend_on_the_scale_of_the_operator(scale):
+    K = with_values(SPECTRA["Marchenko-Pastur"]).float()
+    plain, scaled = (spectral_density(one, steps=20, probes=2) for one in (K, scale * K))
+    np.testing.assert_allclose(scaled.nodes / scale, plain.nodes, rtol=1e-4)
+    np.testing.assert_allclose(scaled.weights, plain.weights, atol=1e-5)
+    np.testing.assert_allclose(scaled.density * scale, plain.density, atol=1e-4)
+
+
+@pytest.mark.parametrize("scale", [1e-200, 1e200])
+def test_densities_in_float64_do_not_depend_on_the_scale_of_the_operator(scale):
+    K = with_values(SPECTRA["Marchenko-Pastur"])
+    plain, scaled = (spectral_density(one, steps=20, probes=2) for one in (K, scale * K))
+    np.testing.assert_allclose(scaled.density * scale, plain.density, atol=1e-6)
+    np.testing.assert_allclose(scaled.error * scale, plain.error, atol=1e-6)
+
+
 def test_zeros_have_no_place_in_log_scale_and_are_said():
     found = spectral_density(spectrum(torch.diag(torch.tensor([1.0, 0.5, 0.0, 0.0]))), scale="log")
     assert found.at_zero.value == 0.5

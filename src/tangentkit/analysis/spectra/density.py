@@ -29,6 +29,10 @@ SCALES = ("linear", "log")
 
 ROUNDING = 100
 """Nodes up to so many ε of the largest may as well be zero."""
+MERGED = 10
+"""Nodes within so many ε of the largest may be one eigenvalue, seen by different vectors."""
+TAILS = 4
+"""Widths of the outermost Gaussians that the grid holds."""
 
 
 @dataclass(frozen=True)
@@ -46,14 +50,17 @@ class Resolution:
     low: float
     high: float
     steps: int
+    rounding: float = 0.0
+    """The least width: nearer nodes may be one eigenvalue."""
 
     def width(self, values: np.ndarray) -> np.ndarray:
         """The standard deviation of the Gaussian at each value."""
         half = (self.high - self.low) / 2
         # One eigenvalue alone has no range: any small width draws it.
         edge = max(3 * half / self.steps, 1e-6 * max(abs(self.high), abs(self.low)), 1e-300)
-        inside = ((values - self.low) * (self.high - values)).clip(min=0)
-        return 2 / self.steps * np.sqrt(inside + edge**2)
+        # Two roots, since the product may leave the range of numbers.
+        inside = np.sqrt((values - self.low).clip(min=0)) * np.sqrt((self.high - values).clip(min=0))
+        return np.maximum(2 / self.steps * np.hypot(inside, edge), self.rounding)
 
     def bumps(self, values: np.ndarray, scale: Scale) -> tuple[np.ndarray, np.ndarray]:
         """Where the Gaussians stand on the axis of a scale, and their widths there."""
@@ -72,9 +79,11 @@ class EvenResolution:
 
     def bumps(self, values: np.ndarray, scale: Scale) -> tuple[np.ndarray, np.ndarray]:
         """Where the Gaussians stand on the axis of a scale, and their widths there."""
-        low, high = (self.low, self.high) if scale == "linear" else np.log10([self.low, self.high])
-        width = max((high - low) / self.steps, 1e-6 * max(abs(low), abs(high)), 1e-300)
-        return values if scale == "linear" else np.log10(values), np.full(values.shape, width)
+        log = scale == "log"
+        low, high = np.log10([self.low, self.high]) if log else (self.low, self.high)
+        size = 1.0 if log else max(abs(low), abs(high))
+        width = max((high - low) / self.steps, 1e-6 * size, 1e-300)
+        return np.log10(values) if log else values, np.full(values.shape, width)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -82,7 +91,8 @@ class SpectralDensity:
     """A density of eigenvalues on a grid, with its standard error.
 
     It is the mean of Σ_k w_k N(t; θ_k, width(θ_k)²) over random vectors, each with a Gauss rule (θ, w) of Lanczos.
-    What it estimates, and what its errors are of, is (1/n) Σ_i N(t; λ_i, width(λ_i)²).
+    What it estimates, and what its errors are of, is (1/n) Σ_i N(t; λ_i, width(λ_i)²), both averaged over the cells
+    of the grid: Gaussians that are narrower than a cell keep their mass.
     """
 
     grid: np.ndarray
@@ -194,6 +204,7 @@ class SpectralDensity:
                 "low": self.resolution.low,
                 "high": self.resolution.high,
                 "steps": self.resolution.steps,
+                "rounding": getattr(self.resolution, "rounding", 0.0),
             },
             "count": self.count,
             "grid": self.grid.tolist(),
@@ -266,7 +277,8 @@ def spectral_density(
     _check_not_zero(seen)
     if scale == "log":
         _check_logarithms(seen)
-    resolution = Resolution(float(seen.min()), float(seen.max()), steps)
+    rounding = MERGED * torch.finfo(operator.dtype).eps * float(np.abs(seen).max())
+    resolution = Resolution(float(seen.min()), float(seen.max()), steps, rounding)
     floor = _floor(seen, resolution, operator.dtype)
     trace = float(operator.diagonal().double().sum()) if known else None
     return replace(_density(nodes, weights, n, resolution, floor, scale, points), trace=trace)
@@ -304,15 +316,15 @@ def _density(
     kept = weights > 0
     if scale == "log":
         kept &= nodes > floor
-    places, widths = resolution.bumps(nodes[kept], scale)
-    grid = np.linspace((places - 3 * widths).min(), (places + 3 * widths).max(), points)
+    grid = _grid(*resolution.bumps(nodes[kept], scale), points)
     draws = np.array(
         [
             _smooth(grid, *resolution.bumps(t[k], scale), w[k])
             for t, w, k in zip(nodes, weights, kept, strict=True)
         ]
     )
-    error = draws.std(0, ddof=1) / len(draws) ** 0.5 if len(draws) > 1 else np.zeros(points)
+    size = draws.max()  # of small eigenvalues so large that its square is beyond the range of numbers
+    error = (draws / size).std(0, ddof=1) / len(draws) ** 0.5 * size if len(draws) > 1 else np.zeros(points)
     return SpectralDensity(
         grid=grid if scale == "linear" else 10**grid,
         density=draws.mean(0),
@@ -354,10 +366,19 @@ def _check_logarithms(nodes: np.ndarray) -> None:
         )
 
 
+def _grid(places: np.ndarray, widths: np.ndarray, points: int) -> np.ndarray:
+    """Evenly spaced points about all Gaussians, with an empty cell at either end where there are enough points."""
+    low, high = (places - TAILS * widths).min(), (places + TAILS * widths).max()
+    margin = (high - low) / max(points - 3, 1)
+    return np.linspace(low - margin, high + margin, points)
+
+
 def _smooth(grid: np.ndarray, places: np.ndarray, widths: np.ndarray, masses: np.ndarray) -> np.ndarray:
-    """Σ_k masses_k N(grid; places_k, widths_k²)."""
-    bumps = np.exp(-0.5 * ((grid[:, None] - places) / widths) ** 2)
-    return bumps @ (masses / (np.sqrt(2 * np.pi) * widths))
+    """Σ_k masses_k N(t; places_k, widths_k²), averaged over the cell of each grid point."""
+    step = (grid[-1] - grid[0]) / (len(grid) - 1)
+    ends = np.append(grid - step / 2, grid[-1] + step / 2)
+    inside = np.diff(ndtr((ends[:, None] - places) / widths), axis=0).clip(min=0)
+    return inside @ masses / step
 
 
 def _times(number: Measured, factor: float) -> Measured:

@@ -59,6 +59,9 @@ def _tridiagonal(K: Operator, V: Float[Tensor, "n c"], steps: int) -> tuple[np.n
         diagonal[:, k] = (W * Q[k]).sum(0).double().cpu()
         if k + 1 == steps:
             break
+        # Squares of large or small products would leave the range of numbers.
+        scale = W.abs().amax(0)
+        W = W / scale.where(scale > 0, 1)
         size = W.norm(dim=0)
         # Twice against all of them: rounding would bring back eigenvalues that were already found.
         for _ in range(2):
@@ -66,7 +69,7 @@ def _tridiagonal(K: Operator, V: Float[Tensor, "n c"], steps: int) -> tuple[np.n
         length = W.norm(dim=0)
         # A vector without a new direction has seen all that it can: the rest of its rule has weight 0.
         alive = length > 100 * torch.finfo(W.dtype).eps * size
-        beside[:, k] = length.where(alive, 0).double().cpu()
+        beside[:, k] = length.where(alive, 0).double().cpu() * scale.double().cpu()
         Q[k + 1] = (W / length).where(alive, 0)
         if not alive.any():
             break
@@ -77,6 +80,7 @@ def _gauss_rule(diagonal: np.ndarray, beside: np.ndarray) -> tuple[np.ndarray, n
     # What stands behind a zero is of no vector: its nodes would look like eigenvalues.
     ends = np.flatnonzero(beside == 0)
     size = ends[0] + 1 if len(ends) else len(diagonal)
-    nodes, vectors = eigh_tridiagonal(diagonal[:size], beside[: size - 1])
+    largest = max(np.abs(diagonal[:size]).max(), np.abs(beside).max()) or 1.0
+    nodes, vectors = eigh_tridiagonal(diagonal[:size] / largest, beside[: size - 1] / largest)
     rest = len(diagonal) - size
-    return np.pad(nodes, (0, rest), mode="edge"), np.pad(vectors[0] ** 2, (0, rest))
+    return np.pad(nodes * largest, (0, rest), mode="edge"), np.pad(vectors[0] ** 2, (0, rest))
