@@ -10,7 +10,10 @@ from torch import nn
 
 import tangentkit as tk
 from tangentkit.core import InputError
-from tangentkit.surrogate import influence, trak
+from tangentkit.linalg import as_operator
+from tangentkit.surrogate import influence, representer_points, trak
+from tangentkit.surrogate.attribution import Attribution
+from tangentkit.surrogate.cross_matrix import OfOperator
 from tangentkit.surrogate.explanation import SCALED, explanation
 from tangentkit.surrogate.page.contents import TABLES, contents
 
@@ -115,6 +118,69 @@ def test_beside_one_logit_two_scores_are_shown_as_their_difference():
     np.testing.assert_allclose(page.kernels[0].logits, surrogate.decision_function(x[:3]), rtol=1e-6)
     expected = of_classes.logits[:, 1:] - of_classes.logits[:, :1]
     np.testing.assert_allclose(page.kernels[1].logits, expected, rtol=1e-6, atol=1e-9)
+
+
+def page_probability(logits: np.ndarray) -> torch.Tensor:
+    """Of the second class, as the page computes it."""
+    z = torch.from_numpy(logits)
+    return z[:, 0].sigmoid() if z.shape[1] == 1 else z.softmax(1)[:, 1]
+
+
+def test_one_logit_gives_its_own_probability_alone_and_beside_two_outputs():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    x, y = torch.randn(20, 4), torch.arange(20) % 2
+    surrogate = tk.Surrogate(model, tk.TangentKernel(model)).fit(x, y)
+    one = representer_points(surrogate, x[:3])
+    alone = explanation(one)
+    beside = explanation(surrogate.attribute(x[:3]), others={"representer": one})
+    assert len(alone.outputs) == 1
+    expected = one.logits[:, 1].sigmoid()
+    for page, k in ((alone, 0), (beside, 1)):
+        torch.testing.assert_close(page_probability(page.kernels[k].logits), expected)
+    assert [note for note in beside.notes if "The kernel representer has one logit z" in note]
+    assert not any("one logit" in note for note in alone.notes)
+
+
+def test_two_outputs_that_mirror_each_other_stay_two():
+    torch.manual_seed(0)
+    n, m = 3, 20
+    w, b = torch.randn(m, 1).double(), torch.randn(1).double()
+    a = Attribution(
+        OfOperator(as_operator(torch.randn(n, m).double())),
+        torch.cat([-w, w], 1),
+        torch.cat([-b, b]),
+        labels=torch.arange(m) % 2,
+        network=torch.randn(n, 2).double(),
+    )
+    page = explanation(a)
+    assert len(page.outputs) == 2
+    torch.testing.assert_close(page_probability(page.kernels[0].logits), a.logits.softmax(1)[:, 1])
+
+
+def test_samples_have_the_names_that_are_given(fitted, tmp_path):
+    surrogate, *_, z = fitted
+    names = {
+        "test_names": ["<b>one</b>", "2", "3", "4", "5"],
+        "train_names": [f"file {i}" for i in range(30)],
+    }
+    page = explanation(surrogate.attribute(z), **names)
+    assert page.test.names == tuple(names["test_names"])
+    tables = json.loads(gzip.decompress(contents(page, served=False).pieces[TABLES]))
+    assert tables["train"]["names"] == names["train_names"]
+    path = surrogate.attribute(z).report(tmp_path / "why.html", **names)
+    assert "<b>one" not in path.read_text()
+    with pytest.raises(InputError, match="bad names of the training samples: expected 30"):
+        explanation(surrogate.attribute(z), train_names=["one"])
+
+
+def test_true_and_false_are_labels_of_two_classes():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))
+    x, y = torch.randn(20, 4), torch.arange(20) % 2 == 1
+    a = tk.Surrogate(model, tk.ConjugateKernel(model)).fit(x, y).attribute(x[:3])
+    for labels in (y[:3], y[:3].tolist()):
+        assert explanation(a, labels=labels).test_labels.tolist() == [0, 1, 0]
 
 
 def test_scores_that_are_not_of_classes_are_refused(fitted):

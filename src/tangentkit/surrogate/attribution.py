@@ -89,6 +89,8 @@ class Attribution:
     """What outputs are: the classes, or the margin of each sample's own class."""
     predicts: bool = True
     """Whether the sums of the scores are the logits of a machine; sums of influence and of TRAK's scores are not."""
+    one_logit: bool = False
+    """Whether the two outputs are both sides (-z, z) of the one logit that a machine has for two classes."""
 
     def __post_init__(self) -> None:
         classes, outputs = self.network.shape[1], len(self.offset)

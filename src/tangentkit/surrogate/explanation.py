@@ -20,6 +20,10 @@ if TYPE_CHECKING:
 
 NUMBERS = 8
 """Numbers of a sample that is neither picture nor text, as far as they are shown."""
+HALVED = (
+    "The kernel {} has one logit z for the two classes. Beside the two outputs of this page it is shown as -z/2 and "
+    "z/2, whose softmax is its answer."
+)
 SCALED = "Pictures are scaled to the range of the data: black is the least value, white the largest."
 
 
@@ -30,6 +34,8 @@ def explanation(
     classes: Sequence[str] | None = None,
     test: Any = None,
     train: Any = None,
+    test_names: Sequence[Any] | None = None,
+    train_names: Sequence[Any] | None = None,
     name: str = "kernel",
     others: "Mapping[str, Attribution] | None" = None,
     flags: Any = (),
@@ -46,6 +52,8 @@ def explanation(
         test: how the test samples look: pictures (n, h, w), (n, h, w, 3) or (n, c, h, w) from 0 to 1, paths of
             picture files, or texts. By default inputs of the shape of pictures are shown as such, others as numbers.
         train: the training samples, likewise.
+        test_names: a name for each test sample, such as its file; numbers by default.
+        train_names: a name for each training sample, likewise.
         name: of the kernel.
         others: attributions of the same samples by other kernels.
         flags: what an audit says of the training samples: `tk.audit(...)` itself, or flags of it.
@@ -60,16 +68,21 @@ def explanation(
     views = _views(attribution, name, others or {})
     (shown_test, shown_train), told = _shown(attribution, test, train)
     network = attribution.network
-    one_logit = _has_one_logit(attribution)
+    one_logit = attribution.one_logit
     return Explanation(
-        test=Samples(labels, **shown_test),
-        train=Samples(attribution.labels, **shown_train),
+        test=Samples(labels, names=_names(test_names), **shown_test),
+        train=Samples(attribution.labels, names=_names(train_names), **shown_train),
         classes=tuple(map(str, range(k))) if classes is None else tuple(map(str, classes)),
         network=network[:, 1:] - network[:, :1] if one_logit else network,
         kernels=tuple(_view(label, one, one_logit=one_logit) for label, one in views.items()),
         flags=getattr(flags, "flags", flags),  # of an Audit
         title=title,
-        notes=[*notes, *([] if faithfulness is None else [str(faithfulness)]), *told],
+        notes=[
+            *notes,
+            *([] if faithfulness is None else [str(faithfulness)]),
+            *told,
+            *(HALVED.format(label) for label, one in views.items() if one.one_logit and not one_logit),
+        ],
         summary="" if faithfulness is None else _in_a_line(faithfulness),
     )
 
@@ -104,17 +117,16 @@ def _views(
     return views
 
 
-def _has_one_logit(attribution: "Attribution") -> bool:
-    """Whether the two outputs are both sides of one logit."""
-    W = attribution.weights
-    return W.shape[1] == 2 and torch.equal(W[:, 0], -W[:, 1])
+def _names(given: Sequence[Any] | None) -> tuple[str, ...] | None:
+    return None if given is None else tuple(map(str, given))
 
 
 def _view(name: str, attribution: "Attribution", *, one_logit: bool) -> KernelView:
+    """What a kernel says, in as many outputs as the page has: of two classes, one where the first kernel has one."""
     weights, offset = attribution.weights, attribution.offset
-    if one_logit and _has_one_logit(attribution):
-        weights, offset = weights[:, 1:], offset[1:]
-    elif one_logit:  # the page has one output, the second class against the first
+    if attribution.one_logit:  # outputs are (-z, z); the softmax of (-z/2, z/2) is the probability of z
+        weights, offset = (weights[:, 1:], offset[1:]) if one_logit else (weights / 2, offset / 2)
+    elif one_logit:  # the second class against the first
         weights, offset = weights[:, 1:] - weights[:, :1], offset[1:] - offset[:1]
     return KernelView(
         name, _matrix(attribution), weights, offset, gram=attribution.gram, predicts=attribution.predicts

@@ -101,10 +101,11 @@ def representer_points(
     machine = KernelLogistic(kind, ridge=ridge).fit(given, surrogate.labels_)
     P = torch.as_tensor(machine.predict_proba(given)).double()
     alpha = (one_hot(surrogate.labels_, P.shape[1]).to(P) - P) / ridge
-    if P.shape[1] == 2:  # of two classes the machine has one logit, that of the second
+    one_logit = P.shape[1] == 2
+    if one_logit:  # that of the second class
         alpha, _ = both_sides(alpha[:, 1:], alpha.new_zeros(1))
     source = sources_of(surrogate.kernel, x)["x"]
-    return _attribution(surrogate, source, surrogate._cross(source, cross), alpha)
+    return _attribution(surrogate, source, surrogate._cross(source, cross), alpha, one_logit=one_logit)
 
 
 class Damped(CrossMatrix):
@@ -184,10 +185,18 @@ def _attribution(
     about: Literal["classes", "margin"] = "classes",
     *,
     predicts: bool = True,
+    one_logit: bool = False,
 ) -> Attribution:
     offset: Float[Tensor, " c"] = weights.new_zeros(weights.shape[1])
     labels: Int[Tensor, " m"] = surrogate.labels_
     network = network_logits(surrogate.network, source)
     return Attribution(
-        matrix, weights, offset, labels=labels, network=network, about=about, predicts=predicts
+        matrix,
+        weights,
+        offset,
+        labels=labels,
+        network=network,
+        about=about,
+        predicts=predicts,
+        one_logit=one_logit,
     )

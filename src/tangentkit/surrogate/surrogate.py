@@ -199,6 +199,7 @@ class Surrogate:
             samples=(source, self.train_),
             gram=self.gram_ if self.features_ is None else FactorOperator(self.features_),
             with_error=errors if cross is None else None,
+            one_logit=len(self.intercept_) == 1,
         )
 
     def self_attribution(self) -> Float[Tensor, " m"]:

@@ -267,7 +267,7 @@ def _labels(samples: Samples, what: str, count: int | None, classes: int) -> NDA
     if (
         labels.ndim != 1
         or len(labels) == 0
-        or labels.dtype.kind not in "iu"
+        or labels.dtype.kind not in "biu"
         or (count or len(labels)) != len(labels)
     ):
         expected = f"{count or 'n'} integers"
