@@ -233,3 +233,22 @@ def test_layers_that_are_the_same_for_all_samples_are_left_out_with_a_warning():
     assert "the same for all samples: 3, 4" in found.table().note
     with pytest.raises(InputError, match="constant"):
         tk.layer_cka(model, x, layers=["3"])
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-160, 1e160, 1e300])
+@pytest.mark.parametrize("debiased", [True, False])
+def test_cka_does_not_depend_on_the_scale_of_features_or_kernels(scale, debiased):
+    torch.manual_seed(0)
+    A, B = torch.randn(20, 3, dtype=torch.float64), torch.randn(20, 50, dtype=torch.float64)
+    expected = tk.cka(A, B, debiased)
+    assert tk.cka(scale * A, B, debiased) == pytest.approx(expected, rel=1e-9)
+    assert tk.cka(scale * (A @ A.T), scale * B, debiased) == pytest.approx(expected, rel=1e-9)
+    assert tk.cka(DenseOperator(scale * (A @ A.T)), B, debiased) == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_complex_features_are_refused(place):
+    features = [torch.randn(8, 3), torch.randn(8, 3)]
+    features[place] = torch.complex(features[place], torch.randn(8, 3))
+    with pytest.raises(InputError, match=r"complex features [AB]: expected real numbers"):
+        tk.cka(*features)

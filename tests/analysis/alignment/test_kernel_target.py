@@ -8,10 +8,10 @@ import torch
 
 import tangentkit as tk
 from tangentkit.analysis import eigenvector_alignments, task_complexity
-from tangentkit.analysis.alignment.labels import ClassNumbersWarning
 from tangentkit.core import InputError, NumericalError
 from tangentkit.core.seeds import Key
 from tangentkit.linalg import FactorOperator
+from tangentkit.linalg.spectra.labels import ClassNumbersWarning
 
 
 def draws(n=40, d=12, seed=0):
@@ -158,3 +158,40 @@ def test_words_are_no_labels_and_the_error_says_what_is(y):
 def test_an_indefinite_matrix_may_point_away_from_the_labels():
     y = torch.tensor([1.0, -1.0, 1.0, -1.0])
     assert tk.kernel_target_alignment(-torch.outer(y, y), y) == pytest.approx(-1.0)
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-46, 1e-40, 1e-25, 1e20, 1e37, 1e300])
+@pytest.mark.parametrize("centered", [True, False])
+def test_alignments_do_not_depend_on_the_scale_of_labels_or_kernel(scale, centered):
+    torch.manual_seed(0)
+    X, y = torch.randn(30, 40), torch.randn(30, dtype=torch.float64)
+    K = X @ X.T
+    expected = tk.kernel_target_alignment(K, y, center=centered)
+    assert tk.kernel_target_alignment(K, scale * y, center=centered) == pytest.approx(expected, rel=1e-4)
+    scaled = tk.kernel_target_alignment(scale * K.double(), scale * y, center=centered)
+    assert scaled == pytest.approx(expected, rel=1e-4)
+    torch.testing.assert_close(eigenvector_alignments(K, scale * y), eigenvector_alignments(K, y))
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e-25, 1e20, 1e37])
+def test_labels_in_float32_may_have_any_scale(scale):
+    torch.manual_seed(0)
+    X, y = torch.randn(30, 40), torch.randn(30)
+    K = X @ X.T
+    scaled = tk.kernel_target_alignment(K, scale * y, center=True)
+    assert scaled == pytest.approx(tk.kernel_target_alignment(K, y, center=True), rel=1e-3)
+    found, plain = (eigenvector_alignments(K, one) for one in (scale * y, y))
+    torch.testing.assert_close(found, plain, rtol=1e-3, atol=1e-4)
+
+
+def test_the_warning_about_class_numbers_points_at_the_call():
+    y, K = torch.arange(12) % 3, torch.eye(12) + 1
+    calls = [
+        lambda: tk.kernel_target_alignment(K, y),
+        lambda: tk.spectrum(K).energy(y),
+        lambda: tk.target_alignment(torch.nn.Linear(2, 1), torch.randn(12, 2), y),
+    ]
+    for call in calls:
+        with pytest.warns(ClassNumbersWarning, match="one_hot") as warned:
+            call()
+        assert [one.filename for one in warned] == [__file__]

@@ -42,3 +42,12 @@ def test_what_has_no_dimension_is_refused():
         two_nn(torch.full((50, 3), torch.inf))
     with pytest.raises(InputError, match="discard"):
         two_nn(torch.rand(50, 3), discard=1.0)
+
+
+@pytest.mark.parametrize("scale", [1e-30, 1e-22, 1e-21, 1e30])
+def test_dimensions_do_not_depend_on_the_scale_of_features(scale):
+    torch.manual_seed(0)
+    plane = torch.rand(200, 2) @ torch.randn(2, 20)
+    assert two_nn(scale * plane) == pytest.approx(two_nn(plane), rel=1e-3)
+    far = scale**5 * plane.double()
+    assert participation_ratio(far) == pytest.approx(participation_ratio(plane), rel=1e-6)

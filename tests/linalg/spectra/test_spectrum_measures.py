@@ -298,3 +298,11 @@ def test_measures_of_zero_are_not_defined():
 
 def test_a_participation_ratio_of_huge_values_does_not_overflow():
     assert participation_ratio(torch.full((4,), 1e30)) == 4
+
+
+@pytest.mark.parametrize("scale", [1e-40, 1e-25, 1e20, 1e37])
+def test_energy_does_not_depend_on_the_scale_of_labels(scale):
+    torch.manual_seed(0)
+    X, y = torch.randn(20, 30), torch.randn(20)
+    s = spectrum(X @ X.T, 3)
+    assert s.energy(scale * y) == pytest.approx(s.energy(y), rel=1e-4)

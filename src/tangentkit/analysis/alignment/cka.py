@@ -12,6 +12,7 @@ from tangentkit.core.errors import InputError
 from tangentkit.linalg.operators.checks import check_finite, check_symmetric, is_symmetric
 from tangentkit.linalg.operators.matrices import DenseOperator, FactorOperator, as_tensor
 from tangentkit.linalg.operators.operator import Memory, Operator
+from tangentkit.linalg.spectra.labels import near_one
 
 ROUNDING = 8
 """Entries of centered features and kernels that are smaller than this times ε of the uncentered ones are rounding."""
@@ -47,8 +48,8 @@ def cka(A: Any, B: Any, debiased: bool = True, *, memory: Memory = None) -> floa
     if n != m:
         raise InputError("two numbers of samples", expected="the same samples in A and B", got=f"{n} and {m}")
     check_count(n, debiased)
-    sums = sums_of([kernel for kernel, _ in kernels], memory)
-    floors = torch.tensor([n**2 * floor**2 for _, floor in kernels], dtype=torch.float64)
+    sums, scales = sums_of([kernel for kernel, _ in kernels], memory)
+    floors = torch.tensor([(n * floor / s) ** 2 for (_, floor), s in zip(kernels, scales, strict=True)])
     values = cka_matrix(sums, floors, debiased=debiased, names=["A", "B"])
     return float(values[0, 1])
 
@@ -135,13 +136,12 @@ def _as_kernel(value: Any, name: str) -> tuple[Operator, float]:
         check_symmetric(value)
         return value, ROUNDING * torch.finfo(value.dtype).eps * float(value.diagonal().abs().max())
     features = as_tensor(value, f"features {name}")
+    check_finite(features, f"features {name}")
     if features.ndim < 2 or 0 in features.shape:
         raise InputError(
             f"bad features {name}", expected="shape (n, d), samples first", got=tuple(features.shape)
         )
-    if not features.is_floating_point():
-        features = features.double()
-    check_finite(features, f"features {name}")
+    features = near_one(features)
     if features.ndim == 2 and features.shape[0] == features.shape[1]:
         kernel = DenseOperator(features.to(_real(features.dtype)), symmetric=None)
         if is_symmetric(kernel):

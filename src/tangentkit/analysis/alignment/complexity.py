@@ -8,10 +8,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.analysis.alignment.kernel_target import eigenvector_alignments
-from tangentkit.analysis.alignment.labels import as_columns
 from tangentkit.core.errors import NumericalError
 from tangentkit.linalg.operators.matrices import as_operator
 from tangentkit.linalg.operators.operator import Memory
+from tangentkit.linalg.spectra.labels import as_columns
 from tangentkit.linalg.spectra.spectrum import Spectrum, spectrum
 from tangentkit.report.drawing import drawn
 from tangentkit.report.figure import Lines, Series

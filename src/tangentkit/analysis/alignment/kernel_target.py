@@ -6,12 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from tangentkit.analysis.alignment.labels import as_columns, centered
 from tangentkit.analysis.alignment.sums import sums_of
 from tangentkit.core.errors import InputError
 from tangentkit.linalg.operators.checks import check_symmetric
 from tangentkit.linalg.operators.matrices import as_operator
 from tangentkit.linalg.operators.operator import Memory, Operator
+from tangentkit.linalg.spectra.labels import as_columns, centered, near_one
 from tangentkit.linalg.spectra.spectrum import Spectrum, spectrum
 
 
@@ -40,15 +40,17 @@ def kernel_target_alignment(K: Any, y: Any, *, center: bool = False, memory: Mem
         (1.0, 0.5)
     """
     operator = _symmetric(K)
-    y = as_columns(y, operator.shape[0]).to(operator.device)
+    y = near_one(as_columns(y, operator.shape[0])).to(operator.device)
     y = (centered(y) if center else y).to(operator.dtype)
-    sums = sums_of([operator], memory)
+    sums, [scale] = sums_of([operator], memory)
     size = float(sums.raw()[0, 0])
     square = float(sums.centered()[0, 0]) if center else size
     if square <= (8 * torch.finfo(operator.dtype).eps) ** 2 * size or size == 0:
         kind = "constant, and centering leaves nothing" if size > 0 else "zero"
-        raise InputError(f"the kernel is {kind}", expected="entries that differ", got=f"‖K‖² = {size:.3g}")
-    along = float((y.double() * operator.product(y, memory=memory).double()).sum())
+        raise InputError(
+            f"the kernel is {kind}", expected="entries that differ", got=f"‖K‖² = {size * scale**2:.3g}"
+        )
+    along = float((y.double() * (operator.product(y, memory=memory).double() / scale)).sum())
     return along / (square**0.5 * float((y.double().T @ y.double()).norm()))
 
 
@@ -75,7 +77,7 @@ def eigenvector_alignments(K: Any, y: Any, top: int | None = None) -> Float[Tens
     top = held if top is None else top
     if not 1 <= top <= held:
         raise InputError("bad number of eigenvectors", expected=f"1 to {held}, which are held", got=top)
-    y = as_columns(y, n).to(found.vectors)
+    y = near_one(as_columns(y, n)).to(found.vectors)
     return torch.linalg.vector_norm(found.vectors[:, :top].T @ y, dim=1) / y.norm()
 
 

@@ -85,23 +85,37 @@ class KernelSums:
         )
 
 
-def sums_of(kernels: Sequence[Operator], memory: Memory = None) -> KernelSums:
-    """The sums of symmetric operators on the same samples: from features where all are few, else from tiles."""
+def sums_of(kernels: Sequence[Operator], memory: Memory = None) -> tuple[KernelSums, list[float]]:
+    """The sums of symmetric operators on the same samples, each over its scale; and these scales.
+
+    They come from features where all are few, else from tiles. Sums over the entries themselves could leave the range
+    of numbers.
+    """
     first = kernels[0]
-    features = [kernel.A for kernel in kernels if isinstance(kernel, FactorOperator) and kernel.symmetric]
+    scales = [_scale(kernel) for kernel in kernels]
+    features = [
+        kernel.A.double() / scale**0.5
+        for kernel, scale in zip(kernels, scales, strict=True)
+        if isinstance(kernel, FactorOperator) and kernel.symmetric
+    ]
     if len(features) == len(kernels) and sum(A.shape[1] for A in features) < first.shape[0]:
-        return _sums_of_features(features)
+        return _sums_of_features(features), scales
     found = KernelSums(len(kernels), first.shape[0], like=torch.empty(0, device=first.device))
     budget = memory_budget(memory, device=first.device) // (len(kernels) * COPIES)
     for rows, cols in first.tiles(budget):
         if rows.start <= cols.start:
-            found.add(rows, cols, torch.stack([kernel.block(rows, cols).double() for kernel in kernels]))
-    return found
+            tiles = [k.block(rows, cols).double() / scale for k, scale in zip(kernels, scales, strict=True)]
+            found.add(rows, cols, torch.stack(tiles))
+    return found, scales
+
+
+def _scale(kernel: Operator) -> float:
+    """The largest entry of the diagonal, beyond which no entry of a positive kernel is; 1 where it is zero."""
+    return float(kernel.diagonal().double().abs().max()) or 1.0
 
 
 def _sums_of_features(features: Sequence[Float[Tensor, "n d"]]) -> KernelSums:
     """The sums of kernels A Aᵀ without any entry of them off the diagonal: Σ_ij K_ij L_ij = ‖Aᵀ B‖²."""
-    features = [A.double() for A in features]
     found = KernelSums(len(features), len(features[0]), like=features[0])
     for k, A in enumerate(features):
         found.diagonals[k] = A.square().sum(1)

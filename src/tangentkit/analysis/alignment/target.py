@@ -8,7 +8,6 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from tangentkit.analysis.alignment.averages import WeightedGradients
-from tangentkit.analysis.alignment.labels import as_columns
 from tangentkit.compute.kernel import explaining
 from tangentkit.compute.sources import SampleSource, sources_of
 from tangentkit.core.batches import Batch
@@ -24,6 +23,7 @@ from tangentkit.empirical.passes.routes import FLOPS_PER_BYTE, Workload
 from tangentkit.empirical.plan import make_plan
 from tangentkit.empirical.tangent import TangentKernel
 from tangentkit.linalg.operators.spans import spans
+from tangentkit.linalg.spectra.labels import as_columns
 from tangentkit.sketch.methods.coordinates import working_dtype
 
 PASS_SAMPLES = 256

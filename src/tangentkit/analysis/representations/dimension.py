@@ -7,6 +7,7 @@ import torch
 
 from tangentkit.analysis.features import read_features
 from tangentkit.core.errors import InputError, NumericalError
+from tangentkit.linalg.spectra.labels import near_one
 
 BLOCK = 1024
 """Rows or columns whose products are summed at a time."""
@@ -38,7 +39,7 @@ def two_nn(features: Any, *, discard: float = 0.1) -> float:
 
     if not 0 <= discard < 1:
         raise InputError("bad share", expected="0 <= discard < 1", got=discard)
-    points = np.unique(read_features(features).numpy(), axis=0)
+    points = np.unique(near_one(read_features(features)).numpy(), axis=0)
     if len(points) < FEWEST:
         raise InputError(
             "too few points for TwoNN", expected=f"{FEWEST} different points or more", got=len(points)
@@ -71,7 +72,7 @@ def participation_ratio(features: Any) -> float:
         >>> round(participation_ratio(torch.eye(5)), 6)
         4.0
     """
-    h = read_features(features)
+    h = near_one(read_features(features))
     if len(h) < 2:
         raise InputError("too few points for a variance", expected="2 or more", got=len(h))
     mean = h.mean(0, dtype=torch.float64)

@@ -30,8 +30,13 @@ def check_finite(numbers: Tensor, what: str) -> None:
     """Refuses NaN and infinities.
 
     Raises:
+        InputError: the numbers are complex.
         NumericalError: with the number of entries that are not finite.
     """
+    if numbers.is_complex():
+        raise InputError(
+            f"complex {what}", expected="real numbers", got=numbers.dtype, hint=".real or .abs()"
+        )
     # The extremes carry NaN along and need no memory; only a failure pays for counting.
     if numbers.numel() and not all(torch.isfinite(extreme) for extreme in torch.aminmax(numbers)):
         count = int((~torch.isfinite(numbers)).sum())

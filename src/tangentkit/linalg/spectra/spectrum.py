@@ -14,9 +14,10 @@ from tangentkit.core.errors import InputError, NumericalError, UnknownNameError
 from tangentkit.core.memory import memory_budget
 from tangentkit.core.seeds import Key
 from tangentkit.linalg.operators.checks import below_zero, check_finite, check_symmetric
-from tangentkit.linalg.operators.matrices import DenseOperator, as_operator, as_tensor, in_memory
+from tangentkit.linalg.operators.matrices import DenseOperator, as_operator, in_memory
 from tangentkit.linalg.operators.operator import Memory, Operator
 from tangentkit.linalg.spectra.block_lanczos import ROUNDING, largest_eigenpairs
+from tangentkit.linalg.spectra.labels import as_columns, near_one
 from tangentkit.linalg.spectra.measures import clip, condition_number, effective_rank, participation_ratio
 from tangentkit.linalg.spectra.tails import DRAWS, Hill, Tail, check_above, check_null, gaussian_null
 from tangentkit.linalg.spectra.tails import tail as tail_of
@@ -135,19 +136,15 @@ class Spectrum:
         """‖V_topᵀ y‖ / ‖y‖: how much of y lies in the span of the first eigenvectors, a ratio of norms.
 
         Args:
-            y: labels (n,) or (n, c), taken together as one vector.
+            y: labels (n,) or (n, c), taken together as one vector. Numbers of classes are met with a warning, as by
+                `kernel_target_alignment`.
             top: the number of eigenvectors; None takes all that it holds.
 
         Raises:
             InputError: y is zero or of another length, or there are not so many eigenvectors.
         """
         n, r = self.vectors.shape
-        y = as_tensor(y, "labels").to(self.vectors)
-        if y.ndim not in (1, 2) or y.shape[0] != n:
-            raise InputError("bad labels", expected=f"shape ({n},) or ({n}, c)", got=tuple(y.shape))
-        check_finite(y, "labels")
-        if not y.any():
-            raise InputError("the labels are zero", expected="a direction", got="‖y‖ = 0")
+        y = near_one(as_columns(y, n)).to(self.vectors)
         top = r if top is None else top
         if not 1 <= top <= r:
             raise InputError("bad number of eigenvectors", expected=f"1 to {r}, which are held", got=top)

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from tangentkit.core.callers import users_level
 from tangentkit.core.errors import InputError
 from tangentkit.linalg.operators.checks import check_finite
 from tangentkit.linalg.operators.matrices import as_tensor
@@ -38,7 +39,7 @@ def as_columns(y: Any, n: int, *, what: str = "labels") -> Float[Tensor, "n c"]:
     if _are_class_numbers(y):
         ends = f"{int(y.min())} to {int(y.max())}"
         text = f"{what} {ends} are taken as numbers; classes are a column each, one_hot(y)"
-        warnings.warn(text, ClassNumbersWarning, stacklevel=3)
+        warnings.warn(text, ClassNumbersWarning, stacklevel=users_level())
     if not y.is_floating_point():
         y = y.double()
     check_finite(y, what)
@@ -49,6 +50,21 @@ def as_columns(y: Any, n: int, *, what: str = "labels") -> Float[Tensor, "n c"]:
             got=f"0 for all {n} samples",
         )
     return y if y.ndim == 2 else y[:, None]
+
+
+def near_one(numbers: Tensor) -> Tensor:
+    """The numbers times the power of two that brings the largest to about 1: no digit is lost, no square overflows.
+
+    Example:
+        >>> near_one(torch.tensor([1e30, -2e30]))
+        tensor([ 0.3944, -0.7889])
+        >>> near_one(torch.tensor([0, 3]))
+        tensor([0.0000, 0.7500], dtype=torch.float64)
+    """
+    numbers = numbers if numbers.is_floating_point() else numbers.double()
+    exponent = numbers.abs().max().frexp().exponent
+    # In two steps, since the inverse of the smallest numbers is beyond the largest.
+    return numbers.ldexp(-(exponent // 2)).ldexp(-(exponent - exponent // 2))
 
 
 def _are_class_numbers(y: Tensor) -> bool:
