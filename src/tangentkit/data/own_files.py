@@ -6,7 +6,7 @@ unpacked, and what cannot be read is an error that names the file.
 
 import os
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +36,10 @@ class OwnData:
 
     data: Data
     names: tuple[str, ...]
+
+    def take(self, index: Sequence[int]) -> "OwnData":
+        """The samples that a list of indices names, in its order, and their names."""
+        return OwnData(self.data.take(index), tuple(self.names[i] for i in index))
 
 
 def read_files(
