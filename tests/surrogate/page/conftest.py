@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,9 @@ def pages(tmp_path_factory, explanation) -> dict[str, Path]:
         "pictures": write_page(explanation, folder / "pictures.html"),
         "texts": write_page(text_explanation(), folder / "texts.html"),
         "many": write_page(many_explanation(), folder / "many.html"),
+        "unlabeled": write_page(
+            replace(explanation, test=replace(explanation.test, labels=None)), folder / "unlabeled.html"
+        ),
     }
 
 

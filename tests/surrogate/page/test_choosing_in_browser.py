@@ -103,6 +103,27 @@ def test_keys_work_from_anywhere(page):
     assert shown.script("document.getElementById('pattern').value") == "j"
 
 
+def test_arrows_choose_samples_wherever_nothing_else_takes_them(page):
+    shown = page()
+    focus = "document.querySelector(arguments[0]).focus()"
+    shown.keys(Keys.DOWN, Keys.DOWN, Keys.UP)
+    assert shown.sample(1) == 1
+    for sample, place in enumerate(("#help", "#wrong", "#tab-sample", "#main"), 2):
+        shown.browser.execute_script(focus, place)
+        shown.keys(Keys.DOWN)
+        assert shown.sample(sample) == sample, place
+    for place in ("#pattern", "#output", ".logits .scroll"):
+        shown.browser.execute_script(focus, place)
+        shown.keys(Keys.DOWN)
+        assert shown.sample() == 5, place
+    shown.browser.execute_script("document.activeElement.blur()")
+    shown.keys("?")
+    shown.keys(Keys.DOWN)
+    shown.keys(Keys.ESCAPE)
+    shown.until("!document.getElementById('keys').open")
+    assert shown.sample() == 5
+
+
 def test_the_chosen_row_stays_in_sight_when_a_filter_is_taken_away(page, explanation):
     shown = page()
     # A low window: not all rows are in sight at once, however few samples there are.

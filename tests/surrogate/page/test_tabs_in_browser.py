@@ -68,6 +68,13 @@ def test_the_map_chooses_by_click_and_selects_by_drag(page, explanation):
     assert places[int(now), 0] <= places[int(before), 0]
 
 
+@pytest.mark.parametrize(("name", "told"), [("pictures", True), ("unlabeled", False)])
+def test_the_map_tells_of_wrong_answers_only_where_labels_are_known(page, name, told):
+    legend = page(name, fragment="#tab=map").texts("#panel-map .note")[0]
+    assert ("with a ring: the network is wrong" in legend) == told
+    assert ("in the color of their true class" in legend) == told
+
+
 def test_flags_are_a_tab_with_reasons_and_evidence(page):
     shown = page(fragment="#tab=flags")
     assert shown.texts("#tab-flags") == ["Flags (3)"]

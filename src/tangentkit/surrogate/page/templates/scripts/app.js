@@ -208,8 +208,11 @@ function wireKeys(view, list) {
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
     if (event.target.matches("input:not([type=checkbox]), select, textarea")) return;
+    const next = () => list.move(1), previous = () => list.move(-1);
+    // A table or text that has the focus is scrolled by arrows, and Shift selects by them.
+    const arrows = event.shiftKey || event.target.matches(".scroll, .text") ? {} : { ArrowDown: next, ArrowUp: previous };
     const acts = {
-      j: () => list.move(1), k: () => list.move(-1), ArrowDown: null, ArrowUp: null,
+      j: next, k: previous, ...arrows,
       s: () => view.star("test", view.sample),
       p: () => view.set({ pin: view.pin === view.sample ? null : view.sample }),
       "/": () => byId("pattern").focus(),

@@ -27,7 +27,7 @@ class MapPanel {
       make("div", { class: "bar" }, make("label", {}, train, "Training samples"), this.off),
       make("div", { class: "map" }, this.canvas, this.tip),
       make("ul", { class: "legend", "aria-label": "Classes" }, e.classes.slice(0, 24).map((name, label) => make("li", {}, make("span", { class: `key b${colorOf(label)}` }), name))),
-      make("p", { class: "note" }, `Kernel PCA of the kernel ${e.kernels[0].name}${e.landmarks < e.train.count ? `; its axes come from ${count(e.landmarks)} of ${counted(e.train.count, "training sample")}` : ""}. Large dots: test samples, in the color of ${e.test.labels ? "their true class" : "what the network says"}; with a ring: the network is wrong. Small dots: training samples. Click to choose, drag to select.`));
+      make("p", { class: "note" }, `Kernel PCA of the kernel ${e.kernels[0].name}${e.landmarks < e.train.count ? `; its axes come from ${count(e.landmarks)} of ${counted(e.train.count, "training sample")}` : ""}. Large dots: test samples, in the color of ${e.test.labels ? "their true class; with a ring: the network is wrong" : "what the network says"}. Small dots: training samples. Click to choose, drag to select.`));
     this.range = [0, 1].map((axis) => {
       const along = this.places.filter((_, place) => place % 2 === axis).sort();
       return [along[0], along[along.length - 1]];
