@@ -10,6 +10,7 @@ from torch import nn
 
 import tangentkit as tk
 from tangentkit.analysis import TrainingComparison
+from tangentkit.analysis.training_ways import redrawn
 from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.core.seeds import Key
 from tangentkit.linearized import Training, train
@@ -194,3 +195,96 @@ def test_losses_are_those_of_the_networks_on_the_training_samples(task):
     for (model, inputs, classes), loss in zip(kept, found.loss["as it is"], strict=True):
         with torch.no_grad():
             assert loss == pytest.approx(float(nn.functional.cross_entropy(model(inputs), classes)), rel=1e-5)
+
+
+class Scaled(nn.Linear):
+    """A layer that draws all but one of its parameters."""
+
+    def __init__(self, *sizes):
+        super().__init__(*sizes)
+        self.gain = nn.Parameter(torch.full((sizes[1],), 7.0))
+
+
+class OnlyBias(nn.Module):
+    """A layer that draws its bias alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.eye(6)), nn.Parameter(torch.ones(6))
+
+    def reset_parameters(self):
+        nn.init.zeros_(self.bias)
+
+
+def spectrally_normed():
+    layer = nn.utils.spectral_norm(nn.Linear(6, 6)).eval()
+    with torch.no_grad():
+        layer(torch.zeros(1, 6))
+    return layer
+
+
+@pytest.mark.parametrize(
+    ("make", "kept"),
+    [(lambda: Scaled(6, 6), "gain"), (OnlyBias, "weight"), (spectrally_normed, "weight_orig")],
+    ids=["another parameter", "bias alone", "spectral_norm"],
+)
+def test_layers_that_keep_some_parameters_are_not_taken_for_random_ones(make, kept):
+    layer = make()
+    before = [p.clone() for p in layer.parameters()]
+    with pytest.raises(InputError, match=f"layer '0' cannot draw .* keeps {kept}.*random_model"):
+        redrawn(nn.Sequential(layer), Key(0))
+    assert all(torch.equal(a, b) for a, b in zip(layer.parameters(), before, strict=True))
+
+
+def test_models_that_cannot_be_copied_are_refused_with_the_way_out():
+    layer = nn.Linear(6, 6)
+    layer.scaled = 2 * layer.weight  # part of a graph, as what the older weight_norm computes
+    with pytest.raises(InputError, match=r"cannot be copied.*parametrizations"):
+        redrawn(layer, Key(0))
+
+
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.MultiheadAttention(4, 2),
+        nn.TransformerEncoderLayer(4, 2),
+        nn.GRU(3, 3),
+        nn.BatchNorm2d(3),
+        nn.Embedding(4, 3, padding_idx=0),
+        nn.PReLU(),
+        nn.Linear(2, 2).requires_grad_(False),
+        tk.nn.Linear(2, 3),
+    ],
+    ids=lambda layer: type(layer).__name__,
+)
+def test_layers_that_draw_all_of_their_parameters_are_redrawn(layer):
+    found = redrawn(layer, Key(0))
+    assert not any(p.isnan().any() for p in found.parameters())
+    assert [p.requires_grad for p in found.parameters()] == [p.requires_grad for p in layer.parameters()]
+
+
+@pytest.mark.parametrize("mode", [torch.inference_mode, torch.no_grad, torch.enable_grad])
+def test_gradients_of_the_data_and_the_callers_mode_have_no_part_in_it(task, mode):
+    model, (x, y) = task
+    expected = tk.compare_training(model, (x, y), repeats=1, training=SETTINGS).test
+    leaf = x.clone().requires_grad_()
+    with mode():
+        for inputs in (leaf, leaf * 1):
+            assert tk.compare_training(model, (inputs, y), repeats=1, training=SETTINGS).test == expected
+    assert leaf.grad is None
+
+
+def test_classes_and_options_that_do_not_fit_are_refused_with_a_hint_that_helps(task):
+    model, (x, y) = task
+    wide = nn.Linear(6, 3)
+    with pytest.raises(InputError, match=r"all of 0 to 2, got \[0, 1\].*fine-tune"):
+        tk.compare_training(wide, (x, y), repeats=1)
+    tk.compare_training(wide, (x, y), ["fine-tune", "linearized"], repeats=1, training=SETTINGS)
+    with pytest.raises(InputError, match="all of 0 to 1"):
+        tk.compare_training(model, (x, torch.arange(len(y)) % 3), ["fine-tune"], training=SETTINGS)
+    with pytest.raises(InputError, match="classes 0 and 1, got 1 to 2"):
+        tk.compare_training(nn.Linear(6, 1), (x, y + 1), repeats=1)
+    with pytest.raises(InputError, match=r"bad repeats: expected an integer >= 1, got 1\.5"):
+        tk.compare_training(model, (x, y), repeats=1.5)
+    with pytest.raises(InputError, match=r"no numbers.*np\.unique"):
+        tk.compare_training(model, (x, ["cat", "dog"] * (len(y) // 2)), repeats=1)

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import combinations
 from pathlib import Path
@@ -13,9 +13,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from tangentkit.analysis.tracking.measures import loss_of
+from tangentkit.analysis.tracking.measures import check_two_classes, loss_of
 from tangentkit.analysis.tracking.moment import outputs_of
-from tangentkit.analysis.training_ways import WAYS, Task, Way, whole_batch
+from tangentkit.analysis.training_ways import REFITTED, WAYS, Task, Way, whole_batch
 from tangentkit.core.batches import Batch, move, take, tensors
 from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.core.files.safe import as_path, write_whole
@@ -23,6 +23,7 @@ from tangentkit.core.model.calls import call, read_outputs
 from tangentkit.core.model.functions import Forward
 from tangentkit.core.progress import Progress, counted_off
 from tangentkit.core.seeds import Key
+from tangentkit.core.whole_numbers import as_count
 from tangentkit.linearized import LinearizedModel, Training
 from tangentkit.linearized.labeled import AT_ONCE, labeled
 from tangentkit.report import Column, Dots, Lines, Measured, Page, Series, Table
@@ -220,6 +221,7 @@ class TrainingComparison:
 _PARTS = ("test", "train", "seconds", "loss")
 
 
+@torch.inference_mode(mode=False)
 def compare_training(
     model: nn.Module,
     data: Any,
@@ -272,15 +274,15 @@ def compare_training(
         (['probe', 'fine-tune'], (45, 15), True)
     """
     chosen = _chosen(ways)
-    if repeats < 1:
-        raise InputError("bad repeats", expected="at least 1", got=repeats)
-    x, y = labeled(*(data if isinstance(data, (tuple, list)) else (data, None))).take(slice(None))
+    repeats = as_count(repeats, "repeats")
+    x, y = labeled(*(data if isinstance(data, (tuple, list)) else (data, None))).whole()
     _check_classes(y)
     modes = {module: module.training for module in model.modules()}
     results: dict[str, dict[str, list[float]]] = {part: {way: [] for way in chosen} for part in _PARTS}
     sizes = (0, 0)
     try:
-        training = training or Training(10, 1e-3, optimizer="adam", loss=_loss_name(model, x, y, forward))
+        loss_name = _loss_name(model, x, y, forward, chosen.values())
+        training = training or Training(10, 1e-3, optimizer="adam", loss=loss_name)
         with counted_off(progress, "training", repeats * len(chosen)) as advance:
             for repeat in range(repeats):
                 key = Key(seed).fold("repeat", repeat)
@@ -323,13 +325,12 @@ def _check_classes(y: Tensor) -> None:
         raise InputError(
             "targets are no classes", expected="integers (n,)", got=f"{y.dtype} {tuple(y.shape)}"
         )
-    counts = torch.bincount(y.long()) if int(y.min()) >= 0 else None
-    present = counts[counts > 0] if counts is not None else None
-    if present is None or len(present) < 2 or int(present.min()) < 2:
+    classes, counts = y.unique(return_counts=True)
+    if int(classes[0]) < 0 or len(classes) < 2 or int(counts.min()) < 2:
         raise InputError(
             "classes cannot be split",
             expected="two classes or more, 0, 1, ..., with two samples or more each",
-            got="negative classes" if counts is None else f"counts {counts.tolist()}",
+            got="negative classes" if int(classes[0]) < 0 else f"counts {counts.tolist()}",
         )
 
 
@@ -350,21 +351,26 @@ def _split(y: Tensor, share: float, key: Key) -> tuple[Tensor, Tensor]:
 
 
 def _loss_name(
-    model: nn.Module, x: Batch, y: Tensor, forward: Forward | None
+    model: nn.Module, x: Batch, y: Tensor, forward: Forward | None, ways: Collection[Way]
 ) -> Literal["cross-entropy", "bce"]:
     """Cross-entropy of several logits, the binary one of a single logit.
 
     Raises:
-        InputError: one logit, and more than two classes.
+        InputError: classes and outputs do not go together.
     """
-    outputs = outputs_of(model.eval(), take(x, slice(0, 2)), forward or call)
-    if outputs.shape[1] > 1:
-        return "cross-entropy"
-    if int(y.max()) > 1:
+    c = outputs_of(model.eval(), take(x, slice(0, 2)), forward or call).shape[1]
+    if c == 1:
+        check_two_classes(y)
+        return "bce"
+    seen = y.unique().tolist()
+    if seen[-1] >= c or (len(seen) < c and any(way in REFITTED for way in ways)):
         raise InputError(
-            "one logit tells two classes apart", expected="classes 0 and 1", got=f"0 to {int(y.max())}"
+            f"classes do not fit a model of {c} outputs",
+            expected=f"all of 0 to {c - 1}",
+            got=f"{seen[:20]}",
+            hint='an output for each class; or ways=["fine-tune", "linearized"] where some classes have no samples',
         )
-    return "bce"
+    return "cross-entropy"
 
 
 @torch.no_grad()

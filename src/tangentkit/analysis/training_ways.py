@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
 
 from tangentkit.core.batches import Batch
 from tangentkit.core.errors import InputError
@@ -35,6 +36,9 @@ Way = Callable[[Task], nn.Module]
 """A task -> a network that gives (n, c) logits when it is called as the model is."""
 
 
+MAKE = "random_model=lambda: ... that makes the network with random weights"
+
+
 def probe(task: Task) -> nn.Module:
     """The features stay, and the last layer is the optimum for them."""
     return refit_last_layer(task.model.eval(), task.x, task.y, forward=task.forward)
@@ -42,7 +46,7 @@ def probe(task: Task) -> nn.Module:
 
 def fine_tune(task: Task) -> nn.Module:
     """All parameters that require grad are trained, from where they are."""
-    twin = copy.deepcopy(task.model)
+    twin = _twin(task.model)
     train(twin, task.x, task.y, task.training, key=task.key, forward=task.forward)
     return twin
 
@@ -72,6 +76,8 @@ WAYS: dict[str, Way] = {
     "linearized": linearized,
 }
 """Name -> way."""
+REFITTED = (probe, random_features)
+"""Ways whose last layer is solved for, which takes samples of every class."""
 
 
 def redrawn(model: nn.Module, key: Key, make: Callable[[], nn.Module] | None = None) -> nn.Module:
@@ -85,7 +91,7 @@ def redrawn(model: nn.Module, key: Key, make: Callable[[], nn.Module] | None = N
         make: makes such a network, where layers cannot draw themselves anew.
 
     Raises:
-        InputError: a layer has parameters, no `reset_parameters`, and there is no `make`.
+        InputError: a layer has parameters that no `reset_parameters` of its own draws, and there is no `make`.
 
     Example:
         >>> model = nn.Linear(2, 2)
@@ -97,17 +103,39 @@ def redrawn(model: nn.Module, key: Key, make: Callable[[], nn.Module] | None = N
         if make is not None:
             torch.default_generator.manual_seed(key.entropy % 2**63)
             return make()
-        twin = copy.deepcopy(model)
+        twin = _twin(model)
         for name, layer in twin.named_modules():
-            draw = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
-            if callable(draw):
-                torch.default_generator.manual_seed(key.fold("redrawn", name).entropy % 2**63)
-                draw()
-            elif next(layer.parameters(recurse=False), None) is not None:
+            torch.default_generator.manual_seed(key.fold("redrawn", name).entropy % 2**63)
+            if kept := _kept_by_draw(layer):
                 raise InputError(
                     f"layer {name or 'model'!r} cannot draw its parameters anew",
-                    expected="a method reset_parameters",
-                    got=type(layer).__name__,
-                    hint="random_model=lambda: ... that makes the network with random weights",
+                    expected="a method reset_parameters that draws all of them",
+                    got=f"{type(layer).__name__}, which keeps {', '.join(kept)}",
+                    hint=MAKE,
                 )
     return twin
+
+
+def _twin(model: nn.Module) -> nn.Module:
+    try:
+        return copy.deepcopy(model)
+    except Exception as error:
+        # Weights that a hook computes, as of the old weight_norm, are part of a graph.
+        raise InputError(
+            "the model cannot be copied",
+            got=str(error)[:100],
+            hint="torch.nn.utils.parametrizations in the place of the older weight_norm and spectral_norm",
+        ) from error
+
+
+@torch.no_grad()
+def _kept_by_draw(layer: nn.Module) -> list[str]:
+    """Draws a layer's own parameters anew; which of them it has left as they were, in part or as a whole."""
+    own = {name: p for name, p in layer.named_parameters(recurse=False) if not is_lazy(p)}
+    draw = getattr(layer, "reset_parameters", None) or getattr(layer, "_reset_parameters", None)
+    if not callable(draw):
+        return list(own)
+    for p in own.values():
+        p.fill_(torch.nan)  # what is still there afterwards was not drawn
+    draw()
+    return [name for name, p in own.items() if p.isnan().any()]

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils import _pytree as pytree
 from torch.utils.data import DataLoader, Dataset, IterableDataset, default_collate
 
 from tangentkit.core.batches import Batch, as_batch, batch_size, take
@@ -28,6 +29,17 @@ class Labeled(ABC):
     @abstractmethod
     def take(self, index: Index) -> tuple[Batch, Tensor]:
         """Inputs and targets of some samples."""
+
+    def whole(self) -> tuple[Batch, Tensor]:
+        """All of them at once, cut from any graph, and no tensors of inference mode."""
+
+        def plain(leaf: object) -> object:
+            if not isinstance(leaf, Tensor):
+                return leaf
+            return leaf.clone() if leaf.is_inference() else leaf.detach()
+
+        with torch.inference_mode(False):
+            return pytree.tree_map(plain, self.take(slice(None)))
 
     def __iter__(self) -> Iterator[tuple[Batch, Tensor]]:
         """All of them, in order, a piece at a time."""
@@ -52,10 +64,13 @@ class InMemory(Labeled):
     Args:
         x: inputs.
         y: as many targets.
+
+    Raises:
+        InputError: targets are no numbers, or not as many as inputs.
     """
 
     def __init__(self, x: Batch, y: Any):
-        self.x, self.y = as_batch(x), torch.as_tensor(y)
+        self.x, self.y = as_batch(x), _as_targets(y)
         n = batch_size(self.x)
         if self.y.ndim == 0 or len(self.y) != n:
             raise InputError(
@@ -101,6 +116,23 @@ class Read(Labeled):
         many = getattr(self.pairs, "__getitems__", None)
         inputs, targets = default_collate(many(numbers) if many else [self.pairs[i] for i in numbers])
         return inputs, targets
+
+
+def _as_targets(y: Any) -> Tensor:
+    """Targets as a tensor.
+
+    Raises:
+        InputError: they are no numbers, such as names of classes.
+    """
+    try:
+        return torch.as_tensor(y)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(
+            "the targets are no numbers",
+            expected="numbers, or classes numbered from 0",
+            got=str(error)[:100],
+            hint="names of classes by torch.as_tensor(np.unique(y, return_inverse=True)[1])",
+        ) from error
 
 
 def labeled(x: Any, y: Any) -> Labeled:

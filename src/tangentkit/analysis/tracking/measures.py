@@ -92,14 +92,40 @@ def loss(moment: Moment) -> dict[str, float]:
 
 
 def loss_of(outputs: Tensor, y: Tensor) -> Loss:
-    """The loss that targets ask for: cross-entropy of classes, or of one logit; squared error of numbers."""
+    """The loss that targets ask for: cross-entropy of classes, or of one logit; squared error of numbers.
+
+    Raises:
+        InputError: of one logit, classes are others than 0 and 1.
+    """
     if y.is_floating_point():
         return LOSSES["l2-mean"]
-    return LOSSES["cross-entropy" if outputs.ndim > 1 and outputs.shape[1] > 1 else "bce"]
+    if outputs.ndim > 1 and outputs.shape[1] > 1:
+        return LOSSES["cross-entropy"]
+    check_two_classes(y)
+    return LOSSES["bce"]
+
+
+def check_two_classes(y: Tensor) -> None:
+    """Refuses whole numbers that one logit does not tell apart.
+
+    Raises:
+        InputError: one is neither 0 nor 1.
+    """
+    least, most = int(y.long().min()), int(y.long().max())
+    if least < 0 or most > 1:
+        raise InputError(
+            "one logit tells two classes apart",
+            expected="classes 0 and 1",
+            got=f"{least} to {most}",
+            hint="(y > 0).long() of classes -1 and 1; an output for each of more classes; where a tracker follows "
+            "a regression, y.float()",
+        )
 
 
 def _loss_and_error(kind: Loss, outputs: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    return kind.value(outputs, y), 1 - kind.hits(outputs, y, 0.0).double().mean()
+    value, error = kind.value(outputs, y), 1 - kind.hits(outputs, y, 0.0).double().mean()
+    # The largest of outputs that are no numbers is no answer.
+    return value, error if outputs.isfinite().all() else error * torch.nan
 
 
 def _named(prefix: str, value: float, error: float, are_classes: bool) -> dict[str, float]:

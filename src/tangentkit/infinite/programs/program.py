@@ -27,9 +27,9 @@ from torch import Tensor
 
 from tangentkit.core.errors import InputError, ModelError
 from tangentkit.core.seeds import Key
+from tangentkit.core.whole_numbers import as_count
 from tangentkit.infinite.duals.expectations import check_entrywise, gaussian_expectation, root
 from tangentkit.infinite.duals.registry import Dual, Pointwise, dual_of
-from tangentkit.infinite.whole_numbers import as_count
 from tangentkit.linalg.operators.checks import check_finite
 
 Scalar = Callable[..., Tensor]

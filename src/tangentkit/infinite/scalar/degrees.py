@@ -25,8 +25,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.errors import NumericalError
+from tangentkit.core.whole_numbers import as_count
 from tangentkit.infinite.scalar.series import PowerSeries, ScalarKernel, evaluate, power_series
-from tangentkit.infinite.whole_numbers import as_count
 from tangentkit.linalg.operators.checks import rounding
 
 HIDDEN = 1e-6  # a share of the variance that rounding may hide without a warning

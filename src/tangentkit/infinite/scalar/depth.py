@@ -11,10 +11,10 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.core.whole_numbers import as_count
 from tangentkit.infinite.duals.registry import dual_of
 from tangentkit.infinite.scalar.cube import Cube, cube_nodes, cube_weights
 from tangentkit.infinite.scalar.mlp import as_variance, mlp_layers
-from tangentkit.infinite.whole_numbers import as_count
 
 RESOLVED = 1e-6  # the largest error of a share, relative to the whole
 

@@ -18,8 +18,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.core.whole_numbers import as_count
 from tangentkit.infinite.duals.registry import Dual, dual_of
-from tangentkit.infinite.whole_numbers import as_count
 
 Variance = float | Float[Tensor, " *settings"]
 

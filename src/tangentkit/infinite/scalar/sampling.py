@@ -10,8 +10,8 @@ from torch import Tensor
 
 from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
+from tangentkit.core.whole_numbers import as_count
 from tangentkit.infinite.scalar.cube import check_listable
-from tangentkit.infinite.whole_numbers import as_count
 from tangentkit.linalg import Operator, as_operator
 from tangentkit.linalg.operators.checks import check_finite, check_symmetric
 from tangentkit.linalg.operators.operator import Memory

@@ -1,14 +1,14 @@
-"""Whole numbers that come from users: dimensions, degrees, depths, widths, numbers of draws."""
+"""Whole numbers that come from users: dimensions, degrees, depths, widths, steps, numbers of draws."""
 
 import math
-from numbers import Integral
+import operator
 from typing import Any
 
 from tangentkit.core.errors import InputError
 
 
 def as_count(value: Any, what: str, *, least: int = 1, most: int | None = None) -> int:
-    """A Python integer between `least` and `most`, from any integer type.
+    """A Python integer between `least` and `most`, from any integer type, also of NumPy and torch.
 
     Raises:
         InputError: it is no integer, or out of range.
@@ -17,8 +17,11 @@ def as_count(value: Any, what: str, *, least: int = 1, most: int | None = None) 
         >>> as_count(3, "width")
         3
     """
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
-    if not whole or not least <= int(value) <= (math.inf if most is None else most):
+    try:
+        number = math.nan if isinstance(value, bool) else operator.index(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not least <= number <= (math.inf if most is None else most):
         span = f"an integer >= {least}" if most is None else f"an integer from {least} to {most}"
         raise InputError(f"bad {what}", expected=span, got=repr(value))
-    return int(value)
+    return int(number)
