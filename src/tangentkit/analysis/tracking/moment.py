@@ -79,7 +79,7 @@ class Probe:
             raise InputError(
                 "the probe has no targets", expected="probe=(x, y) for this measure", got="x alone"
             )
-        y = F.one_hot(self.y.long()).double() if self.are_classes else self.y.double()
+        y = F.one_hot(self.y.unique(return_inverse=True)[1]).double() if self.are_classes else self.y.double()
         rows = y.flatten(1) if y.ndim > 1 else y[:, None]
         rows = rows - rows.mean(0) if self.are_classes else rows
         if not rows.any():
