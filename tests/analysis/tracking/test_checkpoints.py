@@ -1,5 +1,8 @@
 """One tracker over checkpoints on disk."""
 
+import json
+
+import numpy as np
 import pytest
 import torch
 
@@ -79,3 +82,27 @@ def test_the_time_between_checkpoints_is_no_training(saved):
     assert all(record.training_seconds == 0 for record in course.records)
     assert "time of the training" not in course.table().note
     assert "The tracker took" in course.table().note
+
+
+def test_paths_and_steps_come_from_anything_that_gives_them_one_by_one(saved, tmp_path):
+    paths, _, probe = saved
+    for name, steps in {"numpy": np.array([0, 5, 9]), "torch": torch.tensor([0, 5, 9])}.items():
+        folder = tmp_path / name
+        course = track_checkpoints(
+            lambda: problem()[0], (str(path) for path in paths), probe, ["loss"], steps=steps, folder=folder
+        )
+        assert json.loads(json.dumps(course.to_dict()))["steps"] == [0, 5, 9]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"paths": "ck/0.pt"}, "one path where several belong"),
+        ({"steps": [0, 0.5, 1]}, r"bad step: expected an integer >= 0, got 0\.5"),
+        ({"steps": iter([2, 1, 0])}, "ascending"),
+    ],
+)
+def test_paths_and_steps_that_do_not_fit_are_refused(saved, change, message):
+    given = {"paths": saved[0], "probe": saved[2]} | change
+    with pytest.raises(InputError, match=message):
+        track_checkpoints(lambda: problem()[0], **given)

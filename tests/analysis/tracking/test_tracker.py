@@ -5,6 +5,7 @@ import json
 import math
 import time
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -346,3 +347,44 @@ def test_bad_input_is_refused():
     late.step(model)
     with pytest.warns(TrackerWarning, match="nothing of this kind was kept of step 0"):
         late.step(model, step=1)
+
+
+@pytest.mark.parametrize("zero", [np.int64(0), torch.tensor(0)], ids=["numpy", "torch"])
+def test_steps_are_plain_integers_whatever_they_came_as(zero, tmp_path):
+    model, x, _ = problem()
+    tracker = Tracker({"one": lambda _: 1.0}, probe=x, folder=tmp_path)
+    tracker.step(model, step=zero)
+    tracker.step(model)
+    assert json.dumps(tracker.to_dict()["steps"]) == "[0, 1]"
+
+
+@pytest.mark.parametrize("options", [{"top": 1.5}, {"every": 1.5}, {"samples": 2.5}, {"every": True}])
+def test_counts_that_are_no_integers_are_refused(options):
+    with pytest.raises(InputError, match=r"bad .*: expected an integer"):
+        Tracker(["loss"], probe=problem()[1], **options)
+
+
+def test_steps_that_are_no_integers_are_refused_before_they_are_counted():
+    model, x, _ = problem()
+    tracker = Tracker({"one": lambda _: 1.0}, probe=x)
+    for call in (tracker.step, tracker.measure):
+        with pytest.raises(InputError, match="bad step"):
+            call(model, step=0.5)
+    tracker.step(model)
+    assert tracker.course.steps == [0]
+
+
+def test_measures_of_one_name_are_refused():
+    def loss(_moment):
+        return 1.0
+
+    for what in ([lambda _: 1.0, lambda _: 2.0], ["loss", loss]):
+        with pytest.raises(InputError, match="two measures of one name"):
+            Tracker(what, probe=problem()[1])
+    assert list(Tracker([loss, loss], probe=problem()[1]).measures) == ["loss"]
+
+
+def test_a_report_of_nothing_says_what_is_missing(tmp_path):
+    with pytest.raises(InputError, match=r"nothing was measured yet: expected tracker\.step"):
+        Tracker(["loss"], probe=problem()[1]).report(tmp_path / "page.html")
+    assert not any(tmp_path.iterdir())

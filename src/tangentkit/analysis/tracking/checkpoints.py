@@ -1,6 +1,6 @@
 """One tracker over checkpoints on disk."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from tangentkit.core.errors import DataError, InputError
 from tangentkit.core.files.safe import as_path
 from tangentkit.core.files.weights import load_tensors
 from tangentkit.core.progress import Progress, counted_off
+from tangentkit.core.whole_numbers import as_count
 
 INSIDE = ("model", "state_dict", "model_state_dict")
 """Under which names checkpoints keep the weights beside other things."""
@@ -20,11 +21,11 @@ INSIDE = ("model", "state_dict", "model_state_dict")
 
 def track_checkpoints(
     make_model: Callable[[], nn.Module],
-    paths: Sequence[str | Path],
+    paths: Iterable[str | Path],
     probe: Any,
     what: Sequence[str | Measure] | Mapping[str, Measure] = DEFAULT,
     *,
-    steps: Sequence[int] | None = None,
+    steps: Iterable[int] | None = None,
     progress: bool | Progress = False,
     **options: Any,
 ) -> Course:
@@ -57,7 +58,10 @@ def track_checkpoints(
         >>> [record.label for record in course.records], course["lazy/weight change"][0]
         (['0.pt', '1.pt', '2.pt'], 0.0)
     """
-    numbers = list(range(len(paths)) if steps is None else steps)
+    if isinstance(paths, (str, Path)):
+        raise InputError("one path where several belong", expected="a list of paths", got=repr(str(paths)))
+    paths = list(paths)
+    numbers = [as_count(n, "step", least=0) for n in (range(len(paths)) if steps is None else steps)]
     if not paths or len(numbers) != len(paths) or numbers != sorted(set(numbers)):
         raise InputError(
             "bad checkpoints",

@@ -166,6 +166,7 @@ class Course:
 
     def page(self) -> Page:
         """All of it on one page."""
+        self._check_not_empty()
         figures = {
             _file(kind): self.figure(names, title=heading(kind), caption=_caption(kind, names))
             for kind, names in self._kinds().items()
@@ -212,9 +213,12 @@ class Course:
         given = (record.values.get(name) for record in self.records)
         return next((value for value in given if value is not None), None)
 
-    def _chosen(self, names: Sequence[str] | None, default: Sequence[str]) -> list[str]:
+    def _check_not_empty(self) -> None:
         if not self.records:
             raise InputError("nothing was measured yet", expected="tracker.step(model)")
+
+    def _chosen(self, names: Sequence[str] | None, default: Sequence[str]) -> list[str]:
+        self._check_not_empty()
         chosen = list(default if names is None else names)
         for name in chosen:
             self._any(name)

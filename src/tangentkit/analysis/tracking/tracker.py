@@ -23,6 +23,7 @@ from tangentkit.core.files.fingerprints import fingerprint
 from tangentkit.core.model.calls import call
 from tangentkit.core.model.functions import Forward
 from tangentkit.core.model.swaps import in_modes
+from tangentkit.core.whole_numbers import as_count
 from tangentkit.report import Page, Table
 
 if TYPE_CHECKING:
@@ -99,15 +100,13 @@ class Tracker:
         ntk: MakeKernel | None = None,
         tensorboard: bool | None = None,
     ):
-        for name, number in {"every": every, "top": top}.items():
-            if number < 1:
-                raise InputError(f"bad {name}", expected="at least 1", got=number)
-        self.measures, self.every = _measures(what), every
+        top, samples = as_count(top, "top"), as_count(samples, "samples", least=2)
+        self.measures, self.every = _measures(what), as_count(every, "every")
         options = {"forward": forward or call, "make_kernel": ntk, "top": top}
         self.probe = as_probe(probe, samples=samples, test=test, seed=seed, **options)
         settings = {
             "measures": list(self.measures),
-            "every": every,
+            "every": self.every,
             "top": top,
             "samples": len(self.probe),
             "probe": self.probe.fingerprint,
@@ -134,7 +133,7 @@ class Tracker:
             numbers: others to be recorded beside the measures, such as train_loss=.... Where a measure has the name,
                 the number is "given/NAME".
         """
-        self._calls = self._calls if step is None else step
+        self._calls = self._calls if step is None else as_count(step, "step", least=0)
         if self._calls % self.every == 0:
             self.measure(model, step=self._calls, numbers=numbers)
         self._calls += 1
@@ -143,7 +142,7 @@ class Tracker:
         self, model: nn.Module, *, step: int, label: str = "", numbers: Mapping[str, float] | None = None
     ) -> None:
         """Measures the network, whatever `every` says; a step that is recorded already is left as it is."""
-        arrived = time.perf_counter()
+        arrived, step = time.perf_counter(), as_count(step, "step", least=0)
         if self._left is not None:
             self._training += arrived - self._left
         mark = weight_mark(model)
@@ -335,7 +334,13 @@ def _measures(what: Sequence[str | Measure] | Mapping[str, Measure]) -> dict[str
         if isinstance(one, str) and one not in MEASURES:
             raise UnknownNameError("measure", one, MEASURES)
         name = one if isinstance(one, str) else getattr(one, "__name__", type(one).__name__)
-        found[name] = MEASURES[one] if isinstance(one, str) else one
+        function = MEASURES[one] if isinstance(one, str) else one
+        if found.setdefault(name, function) is not function:
+            raise InputError(
+                f"two measures of one name, {name!r}",
+                expected="a name for each",
+                hint="{'one': lambda moment: ..., 'other': ...}",
+            )
     if not found:
         raise InputError("nothing to measure", expected=f"some of {', '.join(MEASURES)}")
     return found
