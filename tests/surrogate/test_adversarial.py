@@ -7,7 +7,7 @@ from torch import nn
 
 import tangentkit as tk
 from surrogate.networks import backdoored
-from tangentkit.core import InputError, UnknownNameError
+from tangentkit.core import InputError, ModelError, UnknownNameError
 
 
 class Predicts:
@@ -107,7 +107,7 @@ def test_bad_attacks_and_inputs_are_refused(line):
         tk.compare_under_attack(model, surrogate, x, y, [0.1, 0.0])
     with pytest.raises(InputError, match="one tensor of floating-point numbers"):
         tk.compare_under_attack(model, surrogate, {"x": x}, y)
-    with pytest.raises(InputError, match=r"expected shape \(300,\), got \(299,\)"):
+    with pytest.raises(InputError, match=r"expected 300 labels, got \(299,\)"):
         tk.compare_under_attack(model, surrogate, x, y[1:])
     with pytest.raises(InputError, match="bad predictions"):
         tk.compare_under_attack(model, Predicts(lambda x: np.zeros((len(x), 2))), x, y)
@@ -133,3 +133,29 @@ def test_a_surrogate_of_another_network_is_refused():
     tk.compare_under_attack(model, surrogate, x, y, [0.1], steps=1, progress=False)
     with pytest.raises(InputError, match=r"the surrogate is of another network.*0\.weight"):
         tk.compare_under_attack(other, surrogate, x, y, progress=False)
+
+
+def test_a_network_in_training_mode_is_refused_and_keeps_its_statistics():
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 2))
+    before = model[1].running_mean.clone()
+    x, y = torch.rand(20, 4), torch.arange(20) % 2
+    with pytest.raises(ModelError, match=r"model\.eval"):
+        tk.compare_under_attack(model, Predicts(lambda x: np.zeros(len(x))), x, y)
+    assert torch.equal(model[1].running_mean, before)
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"), [([7] * 300, "0 to 1"), (["a"] * 300, "classes.index"), ([0, 1], "300 labels")]
+)
+def test_labels_that_the_network_does_not_have_are_refused(line, labels, words):
+    model, x, _ = line
+    with pytest.raises(InputError, match=words):
+        tk.compare_under_attack(model, Predicts(lambda x: np.zeros(len(x))), x, labels, bounds=None)
+
+
+def test_one_epsilon_is_enough_and_words_are_no_predictions(line):
+    model, x, y = line
+    found = tk.compare_under_attack(model, Predicts(lambda x: np.zeros(len(x))), x, y, 0.1, bounds=None)
+    assert found.epsilons == (0.1,)
+    with pytest.raises(InputError, match="predicts no numbers"):
+        tk.compare_under_attack(model, Predicts(lambda x: np.full(len(x), "cat")), x, y, 0.1, bounds=None)

@@ -221,3 +221,19 @@ def test_unknown_options_and_shapes_are_named():
         measure_faithfulness(network[:1], surrogate[:1], labels[:1])
     with pytest.raises(InputError, match="two networks"):
         Faithfulness.over([measure_faithfulness(network, surrogate, labels, bootstrap=2)])
+
+
+def test_where_no_increasing_map_fits_there_is_no_r2_and_the_table_says_so():
+    network = torch.randn(40, 2, dtype=torch.float64)
+    found = measure_faithfulness(network, -network, torch.zeros(40, dtype=torch.long))
+    assert np.isnan(found.r2.value)
+    assert found.curve is None
+    assert found.to_dict()["r2"]["value"] is None
+    assert "no increasing map" in str(found.table()).replace("\n", " ")
+    assert "R² of the invertible map" in str(found)
+
+
+@pytest.mark.parametrize("draws", [-3, 1.5, True])
+def test_a_number_of_draws_that_is_none_is_refused(draws):
+    with pytest.raises(InputError, match="bootstrap=0"):
+        measure_faithfulness(torch.eye(2), torch.eye(2), torch.tensor([0, 1]), bootstrap=draws)

@@ -7,7 +7,7 @@ from torch import nn
 from torch.utils.data import TensorDataset
 
 import tangentkit as tk
-from tangentkit.core import InputError
+from tangentkit.core import InputError, NumericalError
 from tangentkit.surrogate.faithfulness import kendall_tau
 
 
@@ -173,3 +173,55 @@ def test_it_says_what_it_is(model, data):
     surrogate = tk.Surrogate(model, tk.ConjugateKernel(model))
     assert "fitted" not in repr(surrogate)
     assert repr(surrogate.fit(x, y)).endswith("fitted on 40 samples")
+
+
+@pytest.mark.parametrize("name", ["tangent", "conjugate"])
+def test_a_fit_that_is_refused_leaves_the_one_before_whole(model, data, name):
+    x, y, z = data
+    surrogate = tk.Surrogate(model, KERNELS[name](model)).fit(x, y)
+    expected = surrogate.attribute(z).scores, surrogate.self_attribution(), tk.influence(surrogate, z).scores
+    kernel = surrogate.kernel
+    for samples, labels, gram in (
+        (x, y, kernel(x.flip(0), x.flip(0))),
+        (x, y, torch.eye(5)),
+        (torch.full_like(x, torch.nan), y, None),
+        (x, y[:-1], None),
+    ):
+        with pytest.raises((InputError, NumericalError)):
+            surrogate.fit(samples, labels, gram=gram)
+    found = surrogate.attribute(z).scores, surrogate.self_attribution(), tk.influence(surrogate, z).scores
+    for one, other in zip(expected, found, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_frozen_network_has_surrogates_audits_and_comparisons_on_kernels_that_need_no_gradient(data):
+    x, y, z = data
+    frozen = nn.Sequential(nn.Linear(4, 12), nn.Tanh(), nn.Linear(12, 3)).double().requires_grad_(False)
+    kernel = tk.ConjugateKernel(frozen)
+    assert tk.Surrogate(frozen, kernel).fit(x, y).attribute(z).scores.isfinite().all()
+    assert tk.audit(frozen, (x, y), progress=False).samples == len(x)
+    assert len(tk.compare_kernels(frozen, kernel, (x, y), (x, y), progress=False).faithfulness) == 1
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ([0.5] * 40, "such as 0.5"),
+        ([float("nan")] * 40, "such as nan"),
+        (["a"] * 40, "classes.index"),
+    ],
+)
+def test_labels_that_are_no_classes_are_shown(model, data, labels, words):
+    with pytest.raises(InputError, match=words):
+        tk.Surrogate(model, tk.ConjugateKernel(model)).fit(data[0], labels)
+
+
+def test_labels_of_data_frames_are_read_and_signs_are_told_apart(data):
+    x, y, _ = data
+    model = nn.Linear(4, 2).double()
+    surrogate = tk.Surrogate(model, tk.ConjugateKernel(model))
+    signs = 2 * (y > 0).long() - 1
+    assert surrogate.fit(x, np.array((y > 0).tolist(), dtype=object)).labels_.tolist() == (y > 0).tolist()
+    with pytest.raises(InputError, match=r"\(y \+ 1\) // 2"):
+        surrogate.fit(x, signs)
+    assert surrogate.attribute(x).top(np.int64(2)).indices.shape == (40, 2)

@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from tangentkit.core.batches import Batch, as_batch, batch_size, split, take
 from tangentkit.core.errors import InputError, UnknownNameError, briefly
 from tangentkit.core.model.calls import call, read_outputs
-from tangentkit.core.model.functions import Forward, snapshot
+from tangentkit.core.model.functions import Forward, snapshot_to_call
 from tangentkit.core.progress import Progress, counted_off
 from tangentkit.core.seeds import Key
 from tangentkit.report import Column, Figure, Lines, Series, Table, drawn
-from tangentkit.surrogate.network import check_same
+from tangentkit.surrogate.network import check_same, class_labels
 from tangentkit.surrogate.shares import Share
 from tangentkit.surrogate.surrogate import Surrogate
 
@@ -107,7 +107,7 @@ def compare_under_attack(
     surrogate: Predictor,
     x: Batch,
     y: Any,
-    epsilons: Sequence[float] = EPSILONS,
+    epsilons: float | Sequence[float] = EPSILONS,
     *,
     attack: Attack = "pgd",
     steps: int = 10,
@@ -130,7 +130,7 @@ def compare_under_attack(
         surrogate: anything with `predict(x)`, a surrogate or a machine that was fitted on samples.
         x: a tensor of floating-point inputs.
         y: the true classes (n,), 0, 1, ...
-        epsilons: not negative, ascending.
+        epsilons: not negative, ascending; or one.
         attack: "fgsm" or "pgd".
         steps: of pgd.
         bounds: the least and the largest number that inputs may have; None for none.
@@ -156,24 +156,17 @@ def compare_under_attack(
     if attack not in ("fgsm", "pgd"):
         raise UnknownNameError("attack", str(attack), ("fgsm", "pgd"))
     levels = _checked(epsilons, steps)
+    attacked = snapshot_to_call(model, forward=forward)  # refuses modes in which an answer is random
     if isinstance(surrogate, Surrogate):
-        check_same(
-            snapshot(model, forward=forward),
-            surrogate.network,
-            "the surrogate is of another network than the attacked",
-        )
+        check_same(attacked, surrogate.network, "the surrogate is of another network than the attacked")
     x = as_batch(x)
     if not isinstance(x, Tensor) or not x.is_floating_point():
         raise InputError(
             "inputs cannot be attacked", expected="one tensor of floating-point numbers", got=type(x).__name__
         )
-    labels = torch.as_tensor(y).long().cpu()
-    if labels.shape != (batch_size(x),):
-        raise InputError(
-            "classes do not match", expected=f"shape ({batch_size(x)},)", got=tuple(labels.shape)
-        )
     _check_bounds(x, bounds)
     network = _Network(model, forward)
+    labels = class_labels(y, network.outputs(x), batch_size(x))
     before = network.classes(x)
     found: dict[str, list[Share]] = {"network": [], "surrogate": [], "agreement": [], "followed": []}
     with counted_off(progress, f"{attack} attacks", len(levels)) as advance:
@@ -203,6 +196,11 @@ class _Network:
         out = read_outputs(self.rule(self.model, x))
         out = out if out.ndim > 1 else out[:, None]
         return torch.cat([torch.zeros_like(out), out], 1) if out.shape[1] == 1 else out
+
+    def outputs(self, x: Tensor) -> int:
+        """How many classes it tells apart."""
+        with torch.no_grad():
+            return self.logits(x[:1]).shape[1]
 
     def classes(self, x: Tensor) -> Int[np.ndarray, " n"]:
         with torch.no_grad():
@@ -247,13 +245,20 @@ def _classes(predicted: Any, n: int) -> Int[np.ndarray, " n"]:
     found = predicted.detach().cpu().numpy() if isinstance(predicted, Tensor) else np.asarray(predicted)
     if found.shape != (n,):
         raise InputError("bad predictions of the surrogate", expected=f"shape ({n},)", got=found.shape)
+    if found.dtype.kind not in "biuf":
+        raise InputError(
+            "the surrogate predicts no numbers",
+            expected="numbers of the network's outputs",
+            got=f"{found.dtype}, such as {found[0]!r}",
+            hint="fit it on classes 0, 1, ... in the order of the outputs",
+        )
     return found.astype(np.int64)
 
 
-def _checked(epsilons: Sequence[float], steps: int) -> tuple[float, ...]:
-    levels = tuple(float(epsilon) for epsilon in epsilons)
+def _checked(epsilons: float | Sequence[float], steps: int) -> tuple[float, ...]:
+    levels = tuple(float(epsilon) for epsilon in np.atleast_1d(np.asarray(epsilons, dtype=float)))
     if not levels or min(levels) < 0 or list(levels) != sorted(set(levels)) or not np.isfinite(levels).all():
-        raise InputError("bad epsilons", expected="numbers from 0, ascending", got=list(epsilons))
+        raise InputError("bad epsilons", expected="numbers from 0, ascending", got=epsilons)
     if steps < 1:
         raise InputError("bad number of steps", expected="at least 1", got=steps)
     return levels

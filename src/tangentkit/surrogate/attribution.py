@@ -11,6 +11,7 @@ of it: the scores for class 1 add up to z, those for class 0 are the same with t
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -150,9 +151,9 @@ class Attribution:
             largest: whether helpful ones, of the largest scores, are meant; else harmful ones.
         """
         m = self.cross.shape[1]
-        if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= m:
+        if isinstance(k, bool) or not isinstance(k, Integral) or not 1 <= k <= m:
             raise InputError("bad number of training samples", expected=f"from 1 to {m}", got=repr(k))
-        found = [_extreme(scores, k, largest=largest) for _, scores in self._of(output)]
+        found = [_extreme(scores, int(k), largest=largest) for _, scores in self._of(output)]
         values, indices = (torch.cat(parts) for parts in zip(*found, strict=True))
         return Top(indices, values)
 

@@ -1,5 +1,6 @@
 """How faithfully a surrogate repeats a network: rank correlation, accuracy, agreement, calibration, and a map."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -14,7 +15,13 @@ from torch import Tensor
 from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.core.seeds import Key
 from tangentkit.report import Column, Measured, Table
-from tangentkit.surrogate.invertible_map import InvertibleMap, fit_invertible_map, interior, paired
+from tangentkit.surrogate.invertible_map import (
+    FLATTEST,
+    InvertibleMap,
+    fit_invertible_map,
+    interior,
+    paired,
+)
 
 BINS = 15
 """Bins of confidence in the calibration error."""
@@ -100,7 +107,9 @@ class Faithfulness:
     calibration_difference: Measured
     """Calibration error of the surrogate - that of the network, in percentage points."""
     r2: Measured
-    """R² of the invertible map from the surrogate's log-odds to the network's, at points where neither is 0 or 1."""
+    """R² of the invertible map from the surrogate's log-odds to the network's, at points where neither is 0 or 1.
+
+    It is nan where no increasing map fits them."""
     network_accuracy: Measured
     """In percent."""
     points: int
@@ -108,7 +117,7 @@ class Faithfulness:
     saturated: int
     """Of these, points where a probability is 0 or 1 to the last bit."""
     curve: InvertibleMap | None = None
-    """The map itself; None where there was nothing to fit, or over several networks."""
+    """The map itself; None where no increasing one fits, or over several networks."""
 
     @classmethod
     def over(cls, repeats: "Sequence[Faithfulness]") -> "Faithfulness":
@@ -137,13 +146,19 @@ class Faithfulness:
             ("accuracy of the network (%)", self.network_accuracy),
         )
         note = f"{self.points:,} test points, {self.saturated:,} of them with a probability of 0 or 1 in float64."
+        if math.isnan(self.kendall_tau.value):
+            note += " There is no τ: all pairs of points are tied."
+        if math.isnan(self.r2.value):
+            note += " There is no R²: no increasing map leads from the surrogate's log-odds to the network's."
         return Table("How faithful the surrogate is", ("measure", Column("value", ".3f")), rows, note=note)
 
     def to_dict(self) -> dict[str, Any]:
-        """Names -> numbers; a measured one as its value and error."""
+        """Names -> numbers; a measured one as its value, None where it has none, and its error."""
         found = {one.name: getattr(self, one.name) for one in fields(self) if one.name != "curve"}
         return {
-            name: {"value": v.value, "error": v.error} if isinstance(v, Measured) else v
+            name: {"value": None if math.isnan(v.value) else v.value, "error": v.error}
+            if isinstance(v, Measured)
+            else v
             for name, v in found.items()
         }
 
@@ -195,6 +210,8 @@ def measure_faithfulness(
             expected="logits (n, c) of both and n labels, n at least 2",
             got=f"{tuple(network.shape)}, {tuple(surrogate.shape)} and {tuple(labels.shape)}",
         )
+    if isinstance(bootstrap, bool) or not isinstance(bootstrap, int) or bootstrap < 0:
+        raise InputError("bad number of draws", expected="bootstrap=0 (none) or more", got=repr(bootstrap))
     points = _Points(network.double(), surrogate.double(), labels, tau)
     correlate = kendall_tau if ties == "drop" else _tau_b
     everything = np.arange(len(labels))
@@ -270,7 +287,10 @@ def log_odds_of(logits: Float[Tensor, "n c"], chosen: Int[Tensor, " n"]) -> np.n
 def _curve(p: _Points, at: np.ndarray) -> InvertibleMap | None:
     at = at[p.interior[at]]
     z, q = p.of_surrogate[at], p.q[at]
-    return fit_invertible_map(z, q) if len(at) >= 3 and np.ptp(z) > 0 and np.ptp(q) > 0 else None
+    if len(at) < 3 or not np.ptp(z) > 0 or not np.ptp(q) > 0:
+        return None
+    curve = fit_invertible_map(z, q)
+    return curve if curve.scale > FLATTEST * z.std() else None
 
 
 def _r2(curve: InvertibleMap | None, p: _Points, at: np.ndarray) -> float:

@@ -15,6 +15,8 @@ Vector = NDArray[np.float64]
 
 POWERS = (0.2, 2.0)
 """The range in which the power ν of an invertible map is sought."""
+FLATTEST = 1e-3
+"""The least scale of a map, as a share of the standard deviation of z: there the best line does not increase."""
 
 
 def interior(*probabilities: ArrayLike) -> NDArray[np.bool_]:
@@ -119,7 +121,7 @@ def fit_invertible_map(z: ArrayLike, q: ArrayLike) -> InvertibleMap:
     def best_line(power: float) -> InvertibleMap:
         g = InvertibleMap(0.0, 1.0, power).inverse(q)
         slope = np.cov(g, z, bias=True)[0, 1] / g.var()
-        scale = max(float(slope), 1e-3 * float(z.std()))  # an increasing map, whatever the data
+        scale = max(float(slope), FLATTEST * float(z.std()))  # an increasing map, whatever the data
         return InvertibleMap(float(z.mean() - scale * g.mean()), scale, float(power))
 
     def error(power: float) -> float:

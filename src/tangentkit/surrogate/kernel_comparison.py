@@ -125,7 +125,7 @@ class KernelComparison:
 @briefly
 def compare_kernels(
     model: nn.Module,
-    kernels: Mapping[str, Kernel] | Sequence[Kernel],
+    kernels: Kernel | Mapping[str, Kernel] | Sequence[Kernel],
     train: Any,
     test: Any,
     *,
@@ -138,7 +138,7 @@ def compare_kernels(
 
     Args:
         model: the network.
-        kernels: its kernels by name, or a list of them, which are numbered where they print alike.
+        kernels: its kernels by name, or a list of them, which are numbered where they print alike; or one.
         train: (x, y), labeled data, or a data set of pairs: what the network was trained on.
         test: likewise, samples that it was not trained on.
         machine: what is fitted; by default `KernelGLM()`.
@@ -203,8 +203,10 @@ def cost_of() -> Iterator[Cost]:
         watcher.join()
 
 
-def _named(kernels: Mapping[str, Kernel] | Sequence[Kernel]) -> dict[str, Kernel]:
-    if isinstance(kernels, Mapping):
+def _named(kernels: Kernel | Mapping[str, Kernel] | Sequence[Kernel]) -> dict[str, Kernel]:
+    if isinstance(kernels, Kernel):
+        named = {repr(kernels): kernels}
+    elif isinstance(kernels, Mapping):
         named = dict(kernels)
     else:
         named, times = {}, Counter()

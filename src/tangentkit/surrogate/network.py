@@ -1,5 +1,6 @@
 """What a network says of samples: logits of classes, and whether a kernel is its own."""
 
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 from tangentkit.compute.kernel import Kernel
 from tangentkit.compute.sources import SampleSource
 from tangentkit.core.errors import InputError
-from tangentkit.core.model.functions import Forward, ModelFunction, snapshot
+from tangentkit.core.model.functions import Forward, ModelFunction, snapshot_to_call
 from tangentkit.core.model.refusals import refusal
 from tangentkit.core.progress import Progress, counted_off
 from tangentkit.linalg.operators.matrices import as_tensor
@@ -31,7 +32,7 @@ def network_of(model: nn.Module, kernel: Kernel, forward: Forward | None) -> Mod
     if forward is None and functions:
         own = functions[0].forward
         forward = own.forward if isinstance(own, LossOfModel) else own
-    network = snapshot(model, forward=forward)
+    network = snapshot_to_call(model, forward=forward)
     for function in functions:
         check_same(network, function)
     return network
@@ -48,7 +49,7 @@ def network_logits(
     Example:
         >>> from tangentkit.compute.sources import as_source
         >>> model = nn.Linear(3, 1)
-        >>> network_logits(snapshot(model), as_source(torch.zeros(2, 3))).shape
+        >>> network_logits(snapshot_to_call(model), as_source(torch.zeros(2, 3))).shape
         torch.Size([2, 2])
     """
     parts, pieces = [], list(spans(len(x), AT_ONCE))
@@ -73,20 +74,20 @@ def class_logits(outputs: Float[Tensor, "n k"]) -> Float[Tensor, "n c"]:
     return torch.cat([torch.zeros_like(outputs), outputs], 1) if outputs.shape[1] == 1 else outputs
 
 
-def class_labels(y: Any, classes: int, n: int, *, every: bool = False) -> Int[Tensor, " n"]:
-    """Labels as the network's outputs are numbered, 0 to classes - 1.
-
-    Args:
-        y: n labels.
-        classes: how many outputs the network has; 2 for a single logit.
-        n: how many samples there are.
-        every: whether each class must occur.
+def whole_labels(y: Any, n: int) -> Int[Tensor, " n"]:
+    """Labels that are whole numbers, as integers.
 
     Raises:
-        InputError: they are of another number, no integers, or of classes that the network does not have.
+        InputError: they are of another number, or no integers.
+
+    Example:
+        >>> whole_labels([1.0, 0.0], 2)
+        tensor([1, 0])
     """
     if not isinstance(y, Tensor):
         y = np.array(y)
+        if y.dtype.kind == "O" and all(isinstance(label, Integral) for label in y.flat):
+            y = y.astype(np.int64)  # as columns of data frames are
         if y.dtype.kind not in "biuf":
             first = y.flat[0] if y.size else None
             raise InputError(
@@ -105,14 +106,37 @@ def class_labels(y: Any, classes: int, n: int, *, every: bool = False) -> Int[Te
             "labels do not match the samples", expected=f"{n} labels", got=tuple(y.shape), hint=hint
         )
     whole = y.long()
-    if y.is_complex() or not torch.equal(whole.double(), y.double()):
-        raise InputError("bad labels", expected="integers: numbers of the network's outputs", got=y.dtype)
+    broken = y if y.is_complex() else y[whole.double() != y.double()]
+    if len(broken):
+        raise InputError(
+            "bad labels",
+            expected="integers: numbers of the network's outputs",
+            got=f"{y.dtype}, such as {broken[0].item():g}" if not y.is_complex() else y.dtype,
+        )
+    return whole
+
+
+def class_labels(y: Any, classes: int, n: int, *, every: bool = False) -> Int[Tensor, " n"]:
+    """Labels as the network's outputs are numbered, 0 to classes - 1.
+
+    Args:
+        y: n labels.
+        classes: how many outputs the network has; 2 for a single logit.
+        n: how many samples there are.
+        every: whether each class must occur.
+
+    Raises:
+        InputError: they are of another number, no integers, or of classes that the network does not have.
+    """
+    whole = whole_labels(y, n)
     strange = whole[(whole < 0) | (whole >= classes)].unique().tolist()
     if strange:
+        signs = classes == 2 and set(strange) == {-1}
         raise InputError(
             "labels of classes that the network does not have",
             expected=f"0 to {classes - 1}, the numbers of its outputs",
             got=f"{strange[:5]}",
+            hint="(y + 1) // 2, if these are signs" if signs else None,
         )
     missing = sorted(set(range(classes)) - set(whole.tolist())) if every else []
     if missing:

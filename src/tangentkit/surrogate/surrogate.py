@@ -64,6 +64,15 @@ class Surrogate:
         (torch.Size([4, 3]), torch.Size([4, 3, 30]))
     """
 
+    coef_: Tensor
+    intercept_: Tensor
+    machine_: KernelGLM
+    labels_: Tensor
+    classes_: Tensor
+    train_: SampleSource
+    features_: Tensor | None
+    gram_: Operator | None
+
     def __init__(
         self,
         model: nn.Module,
@@ -115,19 +124,20 @@ class Surrogate:
         source = sources_of(self.kernel, x)["x"]
         outputs = network_logits(self.network, _first(source)).shape[1]
         labels = class_labels(y, outputs, len(source), every=True)
-        self.features_ = self.gram_ = None
+        fitted = copy.copy(self)  # what an earlier fit has found stays whole if this one is refused
+        fitted.features_ = fitted.gram_ = None
         if gram is None and isinstance(self.kernel, HasFeatures):
-            self.features_ = _features(self.kernel, source, progress)
+            fitted.features_ = _features(self.kernel, source, progress)
         else:
-            self.gram_ = (
-                gram_of(self.kernel, source, progress=progress) if gram is None else as_operator(gram)
-            )
-            _check_gram(self.gram_, len(source))
+            given = gram_of(self.kernel, source, progress=progress) if gram is None else as_operator(gram)
+            _check_gram(given, len(source))
             if gram is not None:
-                check_matrix(self.gram_, self.kernel, source, source, "the Gram matrix")
-        self.train_, self.labels_ = source, labels
-        self.classes_ = torch.arange(outputs)
-        return self._solved(self.machine)
+                check_matrix(given, self.kernel, source, source, "the Gram matrix")
+            fitted.gram_ = given
+        fitted.train_, fitted.labels_ = source, labels
+        fitted.classes_ = torch.arange(outputs)
+        vars(self).update(vars(fitted._solved(self.machine)))
+        return self
 
     def refitted(self, machine: KernelGLM) -> "Surrogate":
         """Another surrogate on the same kernel matrix or features, which are not computed again.

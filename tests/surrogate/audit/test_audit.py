@@ -13,6 +13,7 @@ import tangentkit as tk
 from surrogate.networks import backdoored, trained
 from tangentkit.core import InputError, NumericalError, UnknownNameError
 from tangentkit.core.seeds import Key
+from tangentkit.linearized import Training, train
 from tangentkit.surrogate import Share
 from tangentkit.surrogate.audit.kinds import KINDS
 from tangentkit.surrogate.shares import precision_and_recall
@@ -58,6 +59,52 @@ def test_clean_data_are_flagged_no_more_often_than_the_level():
             counts[kind] += 1
     for kind, number in counts.items():
         assert stats.binomtest(number, repeats, 0.05, alternative="greater").pvalue > 1e-2, kind
+
+
+def fitted(x, y):
+    """A network of two hidden layers after 150 steps on all samples."""
+    model = tk.models.mlp([x.shape[1], 32, 32, int(y.max()) + 1])
+    train(model, x, y, Training(150, 1e-2, optimizer="adam", loss="cross-entropy", batch=len(x)), key=Key(0))
+    return model.eval()
+
+
+@pytest.mark.parametrize("inputs", [2, 4])
+def test_clean_points_of_few_dimensions_are_no_near_duplicates_of_each_other(inputs):
+    repeats, flags = 4, 0
+    for seed in range(repeats):
+        x = torch.randn(300, inputs, generator=torch.Generator().manual_seed(seed))
+        y = (x[:, 0] > 0).long()
+        flags += bool(tk.audit(fitted(x, y), (x, y), progress=False).of("near-duplicate"))
+    assert stats.binomtest(flags, repeats, 0.05, alternative="greater").pvalue > 1e-2
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_the_members_of_a_small_class_are_no_near_duplicates(size):
+    x, y = groups(400, classes=3)
+    x[:size] += 40 * torch.eye(8)[7]
+    y[:size] = 3
+    found = tk.audit(fitted(x, y), (x, y), progress=False)
+    assert not found.of("near-duplicate")
+    assert {flag.sample for flag in found.flags} <= set(range(size))
+
+
+def test_ordinary_samples_beside_a_rare_class_are_not_underrepresented():
+    wrong = 0
+    for seed in range(4):
+        generator = torch.Generator().manual_seed(seed)
+        x, y = torch.randn(1000, 6, generator=generator), (torch.arange(1000) < 10).long()
+        x[y == 1, 0] += 3
+        found = tk.audit(fitted(x, y), (x, y), progress=False)
+        wrong += sum(int(y[flag.sample]) == 0 for flag in found.of("underrepresented"))
+    assert wrong <= 2
+
+
+def test_an_input_is_no_near_copy_of_its_multiple():
+    x, y = groups()
+    x[1], x[3] = 5 * x[0], x[2] + 1e-4
+    model = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 5))
+    near = {flag.sample for flag in tk.audit(model, (x, y), progress=False).of("near-duplicate")}
+    assert near == {2, 3}
 
 
 @pytest.mark.slow

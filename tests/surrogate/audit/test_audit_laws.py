@@ -9,7 +9,7 @@ from tangentkit.core.memory import Budget
 from tangentkit.surrogate.audit.kinds import false_shares_of_chances
 from tangentkit.surrogate.audit.mislabels import fit_noise
 from tangentkit.surrogate.audit.poison import grubbs, trigger_cluster, votes, which_is_mixed
-from tangentkit.surrogate.audit.surroundings import closeness, remoteness, surroundings
+from tangentkit.surrogate.audit.surroundings import closeness, remoteness, surroundings, widest_gap
 
 BUDGET = Budget(2**28)
 
@@ -22,14 +22,21 @@ def poisson_distances(rng, n, k, m):
 @pytest.mark.parametrize("m", [1, 7, 40])
 def test_one_gap_of_a_poisson_process_has_a_uniform_p_value_whatever_the_dimension(m):
     distances = poisson_distances(np.random.default_rng(m), 4000, 25, m)
-    p, _ = closeness(distances, 1)
+    p, _ = widest_gap(distances, 1)
     assert stats.kstest(p, "uniform").pvalue > 1e-4
 
 
 def test_of_several_gaps_the_p_value_is_not_too_small():
-    p, _ = closeness(poisson_distances(np.random.default_rng(0), 20_000, 25, 5), 4)
+    p, _ = widest_gap(poisson_distances(np.random.default_rng(0), 20_000, 25, 5), 4)
     for level in (0.05, 0.01, 0.001):
         assert (p <= level).mean() <= level + 4 * np.sqrt(level / len(p))
+
+
+def test_a_few_that_are_as_near_to_each_other_as_others_are_and_far_from_these_are_no_copies():
+    distances = poisson_distances(np.random.default_rng(2), 400, 25, 6)
+    distances[:40, 3:] *= 50
+    assert (widest_gap(distances, 4)[0][:40] < 1e-4).all()
+    assert closeness(distances, 4)[0][:40].min() > 1e-4
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

@@ -196,3 +196,14 @@ def test_subsets_have_their_size_and_do_not_depend_on_how_many_there_are():
             random_subsets(20, 3, share=share)
     with pytest.raises(InputError, match="1 to 19"):
         random_absences(20, 3, k=20)
+
+
+def test_networks_that_all_say_the_same_are_refused_and_samples_on_which_they_do_are_counted():
+    scores, masks = torch.randn(6, 40), random_subsets(40, 10)
+    networks = planted(scores, masks)
+    same = Retrained(masks, networks.logits[:1].expand(10, -1, -1).clone())
+    with pytest.raises(InputError, match="say the same"):
+        linear_datamodeling_score(scores, same, ONES)
+    some = networks.logits.clone()
+    some[:, 2] = some[:1, 2]
+    assert linear_datamodeling_score(scores, Retrained(masks, some), ONES).undefined == 1

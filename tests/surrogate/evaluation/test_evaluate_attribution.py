@@ -219,10 +219,18 @@ def test_what_a_test_lacks_is_said(case):
         run({"random": lambda _: planted})
     with pytest.raises(InputError, match="nothing to evaluate"):
         run({})
-    kept = Retrained(random_subsets(M, 5), torch.zeros(5, N, 2))
+    kept = Retrained(random_subsets(M, 5), torch.randn(5, N, 2))
     found = run(tests=[PredictsSubsets(retrained=kept)])
     with pytest.raises(UnknownNameError, match="LDS"):
         found.of("lds")
     with pytest.raises(UnknownNameError, match="method"):
         found.difference("LDS", "surrogate", "random")
     assert np.isfinite(found.of("LDS")["random"].value)
+
+
+def test_words_as_labels_and_methods_without_scores_are_named():
+    x, y = torch.randn(20, 3), torch.arange(20) % 2
+    with pytest.raises(InputError, match="are no numbers"):
+        tk.evaluate_attribution(lambda z: torch.zeros(len(z), 20), (x, y), (x[:2], ["a", "b"]))
+    with pytest.raises(InputError, match="gives no scores"):
+        tk.evaluate_attribution({"mine": lambda _: None}, (x, y), (x, y))

@@ -16,7 +16,7 @@ from tangentkit.core.batches import Batch, as_batch, batch_size, move, take, ten
 from tangentkit.core.errors import InputError
 from tangentkit.core.files.fingerprints import fingerprint
 from tangentkit.core.model.calls import call, read_outputs
-from tangentkit.core.model.functions import Forward, snapshot
+from tangentkit.core.model.functions import Forward, snapshot_to_call
 from tangentkit.core.model.refusals import refusal
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, TangentKernel
@@ -279,7 +279,7 @@ def outputs_of(model: nn.Module, x: Batch, forward: Forward) -> Tensor:
             for i in range(0, batch_size(x), AT_ONCE)
         ]
     except Exception as error:
-        raise refusal(snapshot(model, forward=forward), error, x) or error from error
+        raise refusal(snapshot_to_call(model, forward=forward), error, x) or error from error
     outputs = torch.cat(pieces)
     return outputs if outputs.ndim > 1 else outputs[:, None]
 

@@ -221,6 +221,18 @@ def snapshot(module: nn.Module, *, params: Selection = None, forward: Forward | 
     )
 
 
+def snapshot_to_call(module: nn.Module, *, forward: Forward | None = None) -> ModelFunction:
+    """The function of a module now that is called, and not differentiated by its parameters: all may be frozen.
+
+    Example:
+        >>> f = snapshot_to_call(nn.Linear(3, 2).requires_grad_(False))
+        >>> f(f.params, torch.zeros(5, 3)).shape
+        torch.Size([5, 2])
+    """
+    trained = not isinstance(module, nn.Module) or any(p.requires_grad for p in module.parameters())
+    return snapshot(module, params=None if trained else lambda *_: True, forward=forward)
+
+
 def _values(module: nn.Module) -> dict[str, Tensor]:
     """Copies of all parameters and buffers."""
     copies = {}

@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool
-from torch import nn
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
 
 from tangentkit.compute.kernel import Kernel
 from tangentkit.core.errors import InputError, briefly
@@ -52,7 +52,7 @@ def audit(
     "near-duplicate"    a gap in the distances of the nearest samples, of features or inputs, against its F law
     "conflicting"       copies, exact or near, with different labels
     "outlying"          the distance of the nearest samples, against the law of that of most samples
-    "underrepresented"  the distance of the 25th neighbor, likewise, compared with the class
+    "underrepresented"  the distance of the 25th neighbor, likewise, compared with the class, and a gap before it
     "poisoned"          votes of known poison; without any, the second cluster of a class unlike the others
     ==================  ========================================================================================
 
@@ -89,8 +89,8 @@ def audit(
         >>> sorted(flag.sample for flag in found.of("mislabeled"))
         [0, 1, 2, 3, 4, 5, 6, 7]
     """
-    if not 0 < level < 1:
-        raise InputError("bad level", expected="0 < level < 1", got=level)
+    if not isinstance(level, float) or not 0 < level < 1:
+        raise InputError("bad level", expected="0 < level < 1", got=repr(level))
     budget = memory_budget(memory)
     kernel = ConjugateKernel(model, forward=forward, memory=memory) if kernel is None else kernel
     network = network_of(model, kernel, forward)  # refuses the kernel of another network
@@ -172,7 +172,7 @@ class _Search:
                 evidence.features[firsts].double().numpy(),
                 evidence.labels[firsts],
                 seed=self.seed,
-                inputs=None if evidence.inputs is None else evidence.inputs[firsts].double().numpy(),
+                inputs=None if evidence.inputs is None else _directions(evidence.inputs[firsts]),
             )
         if cluster is None:
             self.not_looked_for["poisoned"] = (
@@ -188,6 +188,11 @@ class _Search:
                 f"which of them has a trigger, if one has, is not decided (p = {cluster.doubt:.2g})"
             )
         return searches.trigger_poison(self.case, cluster)
+
+
+def _directions(inputs: Float[Tensor, "m w"]) -> Float[np.ndarray, "m w"]:
+    """Inputs of length 1: a picture that is only darker looks the same."""
+    return nn.functional.normalize(inputs.double(), dim=1).numpy()
 
 
 def _words(given: Any, n: int, what: str) -> tuple[str, ...]:

@@ -35,7 +35,7 @@ class Evidence:
     features: Float[Tensor, "n d"]
     """Of the kernel, of length 1."""
     inputs: Float[Tensor, "n w"] | None
-    """The numbers of the samples themselves, of length 1, projected where they are many; None for whole numbers."""
+    """The numbers of the samples themselves, projected where they are many; None for whole numbers."""
     hashes: tuple[bytes, ...]
     labels: Int[np.ndarray, " n"] | None
     """0, 1, ...; None for samples without labels."""
@@ -73,12 +73,13 @@ def gather(
     with counted_off(progress, "reading samples", -(-n // side)) as advance:
         for span in spans(n, side):
             x, y = _parts(source.read(span), paired=labels is PAIRED)
-            kept["features"].append(_unit(base.features(x).detach().cpu(), span, "features"))
+            features = _finite(base.features(x).detach().cpu(), span, "features")
+            kept["features"].append(torch.nn.functional.normalize(features, dim=1))
             with torch.no_grad():
                 kept["logits"].append(class_logits(network(network.params, x).detach().cpu()))
             kept["hashes"].extend(sample_hashes(x))
             if (short := shorten(x)) is not None:
-                kept["inputs"].append(_unit(short, span, "inputs"))
+                kept["inputs"].append(_finite(short, span, "inputs"))
             if y is not None:
                 kept["labels"].append(_numbers(y))
             advance()
@@ -144,6 +145,12 @@ def read_labels(
     y = _numbers(labels)
     if y.shape != (n,):
         raise InputError("labels do not match the samples", expected=f"shape ({n},)", got=y.shape)
+    if y.dtype.kind == "O":
+        kinds = sorted({type(label).__name__ for label in y})
+        if len(kinds) > 1:
+            raise InputError(
+                "labels are of several kinds", expected="words, or whole numbers, alone", got=", ".join(kinds)
+            )
     if y.dtype.kind == "f":
         raise InputError(
             "labels are no classes", expected="whole numbers or words", got=f"{y.dtype}", hint="y.long()"
@@ -166,7 +173,7 @@ def _parts(batch: Any, *, paired: bool) -> tuple[Batch, Any]:
     return (batch[0], batch[1]) if paired else (batch, None)
 
 
-def _unit(values: Tensor, span: slice, what: str) -> Tensor:
+def _finite(values: Tensor, span: slice, what: str) -> Tensor:
     values = values if values.dtype == torch.float64 else values.float()
     finite = values.isfinite().all(1)
     if not finite.all():
@@ -174,7 +181,7 @@ def _unit(values: Tensor, span: slice, what: str) -> Tensor:
         raise NumericalError(
             f"{what} are not finite", got=f"nan or inf for samples {bad[:5]} ({len(bad)} in this piece)"
         )
-    return torch.nn.functional.normalize(values, dim=1)
+    return values
 
 
 class Shortening:

@@ -21,7 +21,14 @@ from tangentkit.surrogate.audit.kinds import (
 )
 from tangentkit.surrogate.audit.mislabels import LabelNoise
 from tangentkit.surrogate.audit.poison import NEEDED, TriggerCluster, Votes
-from tangentkit.surrogate.audit.surroundings import Surroundings, closeness, remoteness, surroundings
+from tangentkit.surrogate.audit.surroundings import (
+    Surroundings,
+    closeness,
+    remoteness,
+    standardized,
+    surroundings,
+    widest_gap,
+)
 
 LARGEST_GROUP = 4
 """Near duplicates of one sample, at most."""
@@ -69,7 +76,8 @@ class Case:
         """Neighbors by the numbers of the samples themselves."""
         if self.evidence.inputs is None:
             return None
-        return surroundings(self.evidence.inputs[self.firsts], budget=self.budget, progress=self.progress)
+        points = standardized(self.evidence.inputs)[self.firsts]
+        return surroundings(points, budget=self.budget, progress=self.progress)
 
     def label(self, sample: int) -> str:
         """The name of a sample's label."""
@@ -116,8 +124,8 @@ def duplicates(case: Case) -> Finding:
 
 
 def near_duplicates(case: Case) -> Finding:
-    """Samples whose nearest are far nearer than chance explains, by features or by inputs."""
-    spaces = {"the kernel's features": case.by_features}
+    """Samples whose nearest are far nearer than chance explains: by directions of features, or by inputs."""
+    spaces = {"the directions of the kernel's features": case.by_features}
     if case.by_inputs is not None:
         spaces["the inputs"] = case.by_inputs
     found = [closeness(space.distances, LARGEST_GROUP) for space in spaces.values()]
@@ -214,7 +222,11 @@ def rarities(case: Case, outlying: Sequence[Flag]) -> Finding:
     last = np.log(space.distances[:, -1])
     labels = None if case.evidence.labels is None else case.evidence.labels[case.firsts]
     enough = len(last) >= max(FEW, 2 * space.distances.shape[1])
-    chances = remoteness(_relative(last, labels)) if enough else np.ones(len(last))
+    chances = np.ones(len(last))
+    if enough:
+        # Far from most, as many are where the tail is long, and a group of its own, with a gap behind it.
+        gap, sizes = widest_gap(space.distances, space.distances.shape[1])
+        chances = np.maximum(remoteness(_relative(last, labels)), gap)
     shares = false_shares_of_p_values(chances)
     alone = {flag.sample for flag in outlying}
     flags = []
@@ -222,8 +234,7 @@ def rarities(case: Case, outlying: Sequence[Flag]) -> Finding:
         sample = int(case.firsts[place])
         if sample in alone:
             continue
-        spacings = np.diff(np.log(space.distances[place]))
-        mates = 1 + int(spacings.argmax())
+        mates = int(sizes[place])
         close = case.numbers(space.indices[place, :mates])
         k = space.distances.shape[1]
         reason = (

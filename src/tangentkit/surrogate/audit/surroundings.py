@@ -38,10 +38,13 @@ class Surroundings:
 def surroundings(
     points: Float[Tensor, "n d"], *, budget: Budget, progress: bool | Progress = False
 ) -> Surroundings:
-    """The nearest other points of every point on a sphere, as many as `NEIGHBORS`."""
+    """The nearest other points of every point, as many as `NEIGHBORS`."""
     n = len(points)
     k = min(NEIGHBORS, n - 1)
-    found = neighbors(FactorOperator(points), k=k + 1, progress=progress).indices
+    # x·y - |y|²/2 is the larger the nearer y is to x.
+    half = points.square().sum(1, keepdim=True) / 2
+    nearness = FactorOperator(torch.cat([points, torch.ones_like(half)], 1), torch.cat([points, -half], 1))
+    found = neighbors(nearness, k=k + 1, progress=progress).indices
     others = _without_self(found)
     # Of near points 2 - 2 cos is all rounding; the difference of their features is not.
     distances = torch.empty(n, k, dtype=torch.float64)
@@ -52,6 +55,20 @@ def surroundings(
     return Surroundings(
         distances.gather(1, order).clamp_min(ROUNDING).numpy(), others.gather(1, order).numpy()
     )
+
+
+def standardized(points: Float[Tensor, "n d"]) -> Float[Tensor, "n d"]:
+    """Points less their mean, over their distance from it in the root mean square.
+
+    Example:
+        >>> standardized(torch.tensor([[1.0], [3.0]]))
+        tensor([[-1.],
+                [ 1.]])
+    """
+    centered = points - points.mean(0)
+    size = centered.abs().max().clamp_min(torch.finfo(points.dtype).tiny)
+    scaled = centered / size  # before squares, which would overflow
+    return scaled / scaled.square().sum(1).mean().sqrt().clamp_min(torch.finfo(points.dtype).tiny)
 
 
 def _without_self(found: Int[Tensor, "n l"]) -> Int[Tensor, "n k"]:
@@ -67,8 +84,9 @@ def closeness(
 ) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
     """How likely it is that a sample has so close a group of neighbors by chance, and the size of that group.
 
-    The p-value is that of the widest gap, relative to the other spacings, after the first 1, ..., `largest`
-    neighbors, times their number (Bonferroni).
+    It is the p-value of the widest gap after the first 1, ..., `largest` neighbors (`widest_gap`). A gap ends, at the
+    latest, where neighbors usually are, at the median of all samples: a few that are as near to each other as others
+    are, and far from all others, are no copies.
 
     Example:
         >>> near = np.sort(np.random.default_rng(0).random((1, 24)) ** (1 / 5))
@@ -76,17 +94,34 @@ def closeness(
         >>> bool(p[0] < 1e-4), int(size[0])
         (True, 1)
     """
+    return widest_gap(distances, largest, np.median(distances, axis=0))
+
+
+def widest_gap(
+    distances: Float[np.ndarray, "n k"], largest: int, usual: Float[np.ndarray, " k"] | None = None
+) -> tuple[Float[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+    """The p-value of the widest gap after the first 1, ..., `largest` neighbors, and after how many it comes.
+
+    The gap is measured by the other spacings, and its p-value counts as often as there are gaps (Bonferroni).
+
+    Args:
+        distances: of the neighbors, the nearest first.
+        largest: the last neighbor after which there may be a gap.
+        usual: distances at which gaps end; None for those of the next neighbors.
+    """
     k = distances.shape[1]
     largest = min(largest, k - 2)
     if largest < 1:
         return np.ones(len(distances)), np.zeros(len(distances), int)
-    spacings = np.arange(1, k) * np.diff(np.log(distances), axis=1)
-    total = spacings.sum(1, keepdims=True)
-    rest = (total - spacings[:, :largest]) / (k - 2)
+    logs = np.log(distances)
+    spacings = np.arange(1, k) * np.diff(logs, axis=1)
+    rest = (spacings.sum(1, keepdims=True) - spacings[:, :largest]) / (k - 2)
+    inner, outer = logs[:, :largest], logs[:, 1 : largest + 1]
+    if usual is not None:
+        outer = np.clip(np.log(usual[1 : largest + 1]), inner, outer)
+    gaps = np.arange(1, largest + 1) * (outer - inner)
     with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = np.where(
-            rest > 0, spacings[:, :largest] / rest, np.where(spacings[:, :largest] > 0, np.inf, 0.0)
-        )
+        ratio = np.where(rest > 0, gaps / rest, np.where(gaps > 0, np.inf, 0.0))
     p = stats.f.sf(ratio, 2, 2 * (k - 2))
     best = p.argmin(1)
     return np.minimum(1.0, largest * p[np.arange(len(p)), best]), best + 1

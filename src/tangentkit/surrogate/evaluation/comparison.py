@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
 from tangentkit.core.errors import InputError, UnknownNameError, briefly
@@ -25,6 +24,7 @@ from tangentkit.surrogate.evaluation.questions import (
 )
 from tangentkit.surrogate.evaluation.retraining import Retrain
 from tangentkit.surrogate.evaluation.scores import Attribute
+from tangentkit.surrogate.network import whole_labels
 from tangentkit.surrogate.surrogate import Surrogate
 
 if TYPE_CHECKING:
@@ -217,7 +217,7 @@ def evaluate_attribution(
     """
     samples, held_out = _labeled(train), _labeled(test)
     x, y = held_out.take(slice(None))
-    labels = torch.as_tensor(y).long().cpu()
+    labels = whole_labels(y, len(held_out))
     task = Task(samples, x, labels, model, retrain, forward, seed, progress)
     methods = as_methods(attribute, len(samples), seed)
     asked = list(tests) if tests is not None else _by_default(task)

@@ -39,7 +39,7 @@ class DatamodelingScore(Outcome):
     """The score of every draw of the bootstrap; with one seed, methods on the same networks have the same draws."""
     subsets: int
     undefined: int
-    """Test samples whose sums of scores are equal for all subsets; they count as 0."""
+    """Test samples whose sums of scores, or whose margins, are equal for all subsets; they count as 0."""
 
     @property
     def note(self) -> str:
@@ -151,6 +151,14 @@ def _ranked(
     s = len(sums)
     if s < FEWEST:
         raise InputError("too few networks to rank", expected=f"{FEWEST} subsets or more", got=s)
+    flat = np.ptp(margins, axis=0) == 0
+    if flat.all():
+        raise InputError(
+            "the networks of all subsets say the same",
+            expected="networks that were trained on different samples",
+            got=f"{s} networks with equal margins",
+            hint="a `retrain` that trains a new network on the samples that it is given",
+        )
     weights = Key(seed).fold("LDS").numpy().multinomial(s, np.full(s, 1 / s), size=bootstrap)
     everything = np.concatenate([np.ones((1, s)), weights])
     found = np.array([weighted_spearman(a, b, everything) for a, b in zip(sums.T, margins.T, strict=True)])
@@ -164,7 +172,7 @@ def _ranked(
         each=each,
         draws=draws,
         subsets=s,
-        undefined=int((np.ptp(sums, axis=0) == 0).sum()),
+        undefined=int(((np.ptp(sums, axis=0) == 0) | flat).sum()),
     )
 
 

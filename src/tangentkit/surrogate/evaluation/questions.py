@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from tangentkit.compute.sources import as_source
 from tangentkit.core.batches import Batch, batch_size, take
 from tangentkit.core.errors import InputError
-from tangentkit.core.model.functions import Forward, snapshot
+from tangentkit.core.model.functions import Forward, snapshot_to_call
 from tangentkit.core.progress import Progress
 from tangentkit.core.seeds import Key
 from tangentkit.linearized.labeled import Labeled
@@ -60,7 +60,7 @@ class Task:
 
     def predict(self, x: Batch) -> Int[Tensor, " n"]:
         """The classes that the network predicts."""
-        network = snapshot(self.network("predictions"), forward=self.forward)
+        network = snapshot_to_call(self.network("predictions"), forward=self.forward)
         return network_logits(network, as_source(x)).argmax(1).cpu()
 
     def network(self, what: str) -> nn.Module:

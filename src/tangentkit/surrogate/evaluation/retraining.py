@@ -16,7 +16,7 @@ from tangentkit.compute.sources import SampleSource, as_source
 from tangentkit.core.errors import DataError, InputError, NumericalError
 from tangentkit.core.files.fingerprints import fingerprint
 from tangentkit.core.files.safe import as_path, open_file, written_whole
-from tangentkit.core.model.functions import Forward, snapshot
+from tangentkit.core.model.functions import Forward, snapshot_to_call
 from tangentkit.core.progress import Progress, counted_off
 from tangentkit.core.seeds import Key
 from tangentkit.linearized import Training, train
@@ -185,7 +185,7 @@ def retrained_logits(
     """
     found = retrain(mask.nonzero()[:, 0], key.entropy % 2**63)
     if isinstance(found, nn.Module):
-        return network_logits(snapshot(found.eval(), forward=forward), test).cpu()
+        return network_logits(snapshot_to_call(found.eval(), forward=forward), test).cpu()
     if not isinstance(found, Tensor) or found.ndim != 2 or len(found) != len(test):
         raise InputError(
             "retrain gave neither a network nor its logits",

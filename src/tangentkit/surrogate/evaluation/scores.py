@@ -37,6 +37,12 @@ def scores_for(given: Scores, classes: Int[Tensor, " n"]) -> Float[np.ndarray, "
                [0., 1.]])
     """
     plain = not isinstance(given, Attribution)
+    if plain and not isinstance(given, (Tensor, np.ndarray)):
+        raise InputError(
+            "a method gives no scores",
+            expected="an Attribution, or a matrix (n, m)",
+            got=type(given).__name__,
+        )
     scores = torch.as_tensor(given).detach() if plain else _of_attribution(given, classes)
     if scores.ndim != 2 or len(scores) != len(classes):
         raise InputError(
