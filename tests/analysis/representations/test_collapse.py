@@ -83,6 +83,7 @@ def test_the_bias_moves_the_networks_classes():
     ("error", "match", "change"),
     [
         (InputError, "one class", {"labels": torch.zeros(12)}),
+        (InputError, "labels name no classes", {"labels": torch.arange(12) % 3 + 0.5}),
         (InputError, "expected 12 labels", {"labels": torch.arange(10) % 2}),
         (InputError, "too few samples", {"labels": torch.arange(12)}),
         (InputError, r"expected \(3, 4\)", {"weight": torch.ones(5, 4)}),

@@ -164,6 +164,8 @@ def test_an_svm_that_stops_early_is_said(quadrants, monkeypatch):
         (InputError, "too few training samples", {"x": torch.randn(12, 3), "y": torch.arange(12) % 2}),
         (InputError, r"without training samples.*got \[7\]", {"y_test": torch.tensor([0, 7] * 5)}),
         (InputError, "bad numbers of components", {"dims": [0, 3]}),
+        (InputError, "bad numbers of components", {"dims": [0]}),
+        (InputError, "labels name no classes", {"y": (torch.arange(40) % 2) + 0.5}),
         (InputError, "not finite", {"x_test": torch.full((10, 3), torch.nan)}),
         (NumericalError, "layer '0': activations are constant", {"x": torch.ones(40, 3)}),
     ],
@@ -215,3 +217,61 @@ def test_a_layer_has_a_table_and_plain_numbers_and_its_collapse_a_picture(probes
     shown = {text.get_text() for text in one.collapse.plot().get_yticklabels()}
     assert {"NC1, within", "NC2, norms", "NC2, angles"} <= shown
     assert one.collapse.figure().values["NC1, within"] == [one.collapse.nc1]
+
+
+def test_numpys_random_numbers_go_on_as_if_nothing_had_been(quadrants):
+    given = [part[:60] for part in quadrants]
+    np.random.seed(0)  # noqa: NPY002 - the state that must not change
+    before = np.random.get_state()[1:3]  # noqa: NPY002
+    tk.probe_layers(nn.Sequential(nn.Linear(30, 8)), *given, dims=[2])
+    after = np.random.get_state()[1:3]  # noqa: NPY002
+    assert np.array_equal(before[0], after[0])
+    assert before[1] == after[1]
+
+
+class Rounded(nn.Module):
+    """Puts out one of few values."""
+
+    def forward(self, x):
+        return torch.sign(x[:, :2])
+
+
+def test_a_layer_of_few_different_outputs_has_a_dash_and_a_remark_in_the_place_of_twonn(quadrants):
+    x, y, x_test, y_test = (part[:60] for part in quadrants)
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(30, 8), Rounded(), nn.Linear(2, 3))
+    with pytest.warns(ProbeWarning, match=r"too few different points for TwoNN: '1', '2'") as warned:
+        found = tk.probe_layers(model, x, y, x_test, y_test, dims=[1, 2])
+    assert warned[0].filename == __file__
+    assert [layer.two_nn is None for layer in found] == [False, True, True]
+    assert found["1"].best("10-NN") > 0.2
+    table = found.table()
+    column = [heading.name for heading in table.headings].index("TwoNN")
+    assert [row[column] for row in table.texts()][1:] == ["–", "–"]
+    assert [row[-1] for row in table.rows] == ["", *["too few points for TwoNN: 4 that differ"] * 2]
+    assert json.loads(json.dumps(found.to_dict()))["layers"][1]["two_nn"] is None
+
+
+class Turned(nn.Module):
+    """Blocks that see the tokens first, between blocks that see the samples first."""
+
+    def __init__(self):
+        super().__init__()
+        self.into = nn.Linear(5, 8)
+        self.mixed = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=False)
+        self.out = nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.out(self.mixed(self.into(x).movedim(0, 1)).mean(0))
+
+
+def test_blocks_without_the_samples_first_are_left_out_with_a_warning_and_a_remark(quadrants):
+    x, y, x_test, y_test = (part[:60] for part in quadrants)
+    x, x_test = (part.reshape(-1, 6, 5) for part in (x, x_test))
+    torch.manual_seed(0)
+    with pytest.warns(ProbeWarning, match="without the samples first, and left out.*: 'mixed'"):
+        found = tk.probe_layers(Turned().eval(), x, y, x_test, y_test, dims=[2])
+    assert [layer.name for layer in found] == ["into", "out"]
+    assert [row[0] for row in found.table().rows] == ["into", "mixed", "out"]
+    assert "first axis is not that of the samples" in found.table().rows[1][-1]
+    assert list(found.left_out) == ["mixed"]

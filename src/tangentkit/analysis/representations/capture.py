@@ -51,6 +51,8 @@ class LayerOutputs:
         self.activations = self.activations.within(self.budget // 4)
         self.batches = [self.activations.checked(batch) for batch in batches]
         self.dtype = torch.promote_types(self.activations.function.dtype, torch.float32)
+        self.elsewhere: tuple[str, ...] = ()
+        """Blocks without the samples first, which are left out."""
         self.layers = self._chosen(layers)
 
     def groups(self) -> Iterator[list[tuple[str, list[Float[Tensor, "n d"]]]]]:
@@ -65,6 +67,14 @@ class LayerOutputs:
         for names in self._groups():
             parts = [self._outputs(batch, names) for batch in self.batches]
             yield [(name, [part.pop(name) for part in parts]) for name in list(parts[0])]
+
+    def in_order(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Names that `groups` gave, and those that are left out, in the order of the first calls."""
+        if not self.elsewhere:
+            return tuple(names)
+        called = [*self.activations.called(self.batches[0]), ""]  # the model itself comes last
+        every = [*names, *self.elsewhere]
+        return tuple(sorted(every, key=lambda name: called.index(name.partition(" (call ")[0])))
 
     def network_classes(self, batch: int, outputs: int) -> Tensor | None:
         """The index of the largest output of every sample; None where there is no output for each class."""
@@ -84,7 +94,9 @@ class LayerOutputs:
         if layers is None:
             called = activations.called(x)
             names = sorted(set(blocks(activations.function.module)) & set(called), key=called.index) or [""]
-            names = [name for name in names if name not in activations.survey(x, names).elsewhere]
+            missing = activations.survey(x, names).elsewhere
+            self.elsewhere = tuple(name for name in names if name in missing)
+            names = [name for name in names if name not in missing]
             if not names:
                 raise ModelError("no layer has the samples first", hint="layers=[...], names of modules")
             return names

@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from tangentkit.analysis.features import read_features
-from tangentkit.core.errors import InputError, NumericalError
+from tangentkit.core.errors import InputError, NumericalError, TangentkitError
 from tangentkit.linalg.operators.matrices import as_tensor
 from tangentkit.machines.estimators.labels import check_one_label_each, read_labels
 from tangentkit.report import Bars, Column, Table, drawn
@@ -186,9 +186,23 @@ def _network_classes(
     return torch.cat([(part.double() @ W.T + b).argmax(1) for part in h.split(max(1, 2**24 // h.shape[1]))])
 
 
+def read_classes(labels: Any, *, name: str) -> tuple[np.ndarray, Int[Tensor, " n"]]:
+    """The classes in order, and the index of every sample's class.
+
+    Raises:
+        InputError: labels are missing, of one class, or of a kind that names no classes.
+    """
+    try:
+        return read_labels(labels, name=name)
+    except TangentkitError:
+        raise
+    except ValueError as error:  # scikit-learn's own words, which its estimators must raise as they are
+        raise InputError("labels name no classes", expected="integers or words", got=error) from error
+
+
 def _labeled(features: Any, labels: Any) -> tuple[Float[Tensor, "n d"], np.ndarray, Int[Tensor, " n"]]:
     h = read_features(features)
-    names, y = read_labels(labels, name="neural_collapse")
+    names, y = read_classes(labels, name="neural_collapse")
     check_one_label_each(y, len(h))
     if len(h) == len(names):
         raise InputError(

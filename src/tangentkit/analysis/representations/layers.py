@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from tangentkit.analysis.representations.capture import LayerOutputs, Pool
-from tangentkit.analysis.representations.collapse import NeuralCollapse, neural_collapse
+from tangentkit.analysis.representations.collapse import NeuralCollapse, neural_collapse, read_classes
 from tangentkit.analysis.representations.components import ConstantActivationsError, principal_components
 from tangentkit.analysis.representations.dimension import participation_ratio, two_nn
 from tangentkit.analysis.representations.probes import (
@@ -23,9 +23,11 @@ from tangentkit.analysis.representations.probes import (
     LayerProbe,
     ProbeWarning,
     accuracies,
+    checked_dims,
     dims_of,
 )
 from tangentkit.core.batches import Batch, batch_size
+from tangentkit.core.callers import users_level
 from tangentkit.core.errors import (
     InputError,
     ModelError,
@@ -37,7 +39,7 @@ from tangentkit.core.errors import (
 from tangentkit.core.model.functions import Forward
 from tangentkit.empirical.activations.kernels import ConjugateKernel
 from tangentkit.linearized.labeled import labeled
-from tangentkit.machines.estimators.labels import check_one_label_each, read_labels
+from tangentkit.machines.estimators.labels import check_one_label_each
 from tangentkit.report import Column, Lines, Series, Table, drawn
 
 if TYPE_CHECKING:
@@ -59,7 +61,8 @@ class LayerProbes:
     """The accuracy of the most frequent class, on the test samples."""
     test_samples: int
     left_out: dict[str, str] = field(default_factory=dict)
-    """Layer -> why there is nothing to measure of it: it is constant over samples, as a dead one is."""
+    """Layer -> why there is nothing to measure of it: it is constant over samples, as a dead one is, or does not
+    have the samples first."""
     order: tuple[str, ...] = ()
     """The names of all layers, those left out too, from input to output."""
 
@@ -92,6 +95,7 @@ class LayerProbes:
 
     def table(self) -> Table:
         """A row for each layer."""
+        remarks = self.left_out | {layer.name: layer.remark for layer in self.layers if layer.remark}
         columns = (
             "layer",
             "size",
@@ -99,7 +103,7 @@ class LayerProbes:
             *(f"d90 {c}" for c in CLASSIFIERS),
             *(Column(f"variance {c}", ".0%") for c in CLASSIFIERS),
             *(Column(name, ".3g") for name in ("NC1", "NC2", "NC4", "TwoNN", "participation ratio")),
-            *(["remark"] if self.left_out else []),
+            *(["remark"] if remarks else []),
         )
         note = (
             "d90: components needed for 0.9 of the best accuracy; variance: what these explain. "
@@ -108,7 +112,7 @@ class LayerProbes:
         )
         found = {layer.name: layer for layer in self.layers}
         rows = tuple(
-            (*_row(found[name]), *([""] if self.left_out else []))
+            (*_row(found[name]), *([found[name].remark] if remarks else []))
             if name in found
             else (name or "model", *[None] * (len(columns) - 2), self.left_out[name])
             for name in self.order or found
@@ -201,7 +205,7 @@ def probe_layers(
     Raises:
         InputError: too few samples, one class only, labels that do not match.
         NumericalError: a layer is not finite, or all are constant. One that is, such as a dead one, is left out with
-            a warning, and the table says so.
+            a warning, and the table says so; as it does of blocks without the samples first.
         BudgetError: one layer does not fit the memory.
 
     Example:
@@ -215,11 +219,12 @@ def probe_layers(
     x, y = _pairs(x, y, "training")
     x_test, y_test = _pairs(x_test, y_test, "test")
     names, train, test = _labels(y, y_test)
+    dims = checked_dims(dims)
     outputs = LayerOutputs(model, (x, x_test), layers, pool=pool, forward=forward, memory=memory)
     for batch, labels in zip(outputs.batches, (train, test), strict=True):
         check_one_label_each(labels, batch_size(batch))
     network = outputs.network_classes(0, len(names))
-    most = GRID[-1] if dims is None else max((d for d in dims if isinstance(d, (int, np.integer))), default=1)
+    most = GRID[-1] if dims is None else max(dims)
     found: list[LayerProbe] = []
     order: list[str] = []
     constant: dict[str, ConstantActivationsError] = {}
@@ -228,26 +233,32 @@ def probe_layers(
             name, activations = group.pop(0)
             order.append(name)
             try:
-                found.append(_probed(name, activations, (train, test), network, dims, int(most)))
+                found.append(_probed(name, activations, (train, test), network, dims, most))
             except ConstantActivationsError as error:
                 constant[name] = error
     if not found:
         raise next(iter(constant.values()))
-    left_out = {
+    dead = {
         name: f"{error.problem.removeprefix(f'layer {name!r}: ')}, {NOTHING}"
         for name, error in constant.items()
     }
-    if left_out:
-        text = f"constant over all training samples, and left out: {', '.join(map(repr, left_out))}"
-        warnings.warn(text, ProbeWarning, stacklevel=3)
+    left_out = dead | dict.fromkeys(outputs.elsewhere, "its first axis is not that of the samples")
+    _warn_of("constant over all training samples, and left out", dead)
+    _warn_of("without the samples first, and left out; layers=[...] chooses others", outputs.elsewhere)
+    _warn_of("too few different points for TwoNN", [layer.name for layer in found if layer.two_nn is None])
     try:
         head = _head(model, outputs.batches[0], train, len(names), forward, memory)
     except NumericalError:
-        if not left_out:
+        if not dead:
             raise
         head = None  # what comes to the last layer is constant too
     chance = int(torch.bincount(test).max()) / len(test)
-    return LayerProbes(tuple(found), head, chance, len(test), left_out, tuple(order))
+    return LayerProbes(tuple(found), head, chance, len(test), left_out, outputs.in_order(order))
+
+
+def _warn_of(what: str, layers: Collection[str]) -> None:
+    if layers:
+        warnings.warn(f"{what}: {', '.join(map(repr, layers))}", ProbeWarning, stacklevel=users_level())
 
 
 def _pairs(x: Any, y: Any, which: str) -> tuple[Batch, Any]:
@@ -273,6 +284,7 @@ def _probed(
     try:
         components = principal_components(h, h_test, most)
         tried = dims_of(dims, components.train.shape[1])
+        dimension, remark = _two_nn(h)
         return LayerProbe(
             name=name,
             size=h.shape[1],
@@ -280,8 +292,9 @@ def _probed(
             accuracy=accuracies(components, y.numpy(), y_test.numpy(), tried, name),
             variance=tuple(float(components.variance[d - 1]) for d in tried),
             collapse=neural_collapse(h, y, predictions=network),
-            two_nn=two_nn(h),
+            two_nn=dimension,
             participation_ratio=participation_ratio(h),
+            remark=remark,
         )
     except TangentkitError as error:
         raise type(error)(
@@ -289,8 +302,18 @@ def _probed(
         ) from error
 
 
+def _two_nn(h: Float[Tensor, "n d"]) -> tuple[float | None, str]:
+    """The dimension by nearest neighbors; or none, and why there is none."""
+    try:
+        return two_nn(h), ""
+    except TangentkitError as error:
+        return None, f"{error.problem}: {error.got}" + (
+            " that differ" if isinstance(error, InputError) else ""
+        )
+
+
 def _labels(y: Any, y_test: Any) -> tuple[np.ndarray, Int[Tensor, " n"], Int[Tensor, " m"]]:
-    names, train = read_labels(y, name="probe_layers")
+    names, train = read_classes(y, name="probe_layers")
     if len(train) < 2 * NEIGHBORS:
         raise InputError(
             "too few training samples",
@@ -298,7 +321,7 @@ def _labels(y: Any, y_test: Any) -> tuple[np.ndarray, Int[Tensor, " n"], Int[Ten
             got=len(train),
         )
     # One class may be all there is in a test set: together with the others it is read.
-    everything, index = read_labels(np.concatenate([_array(y), _array(y_test)]), name="probe_layers")
+    everything, index = read_classes(np.concatenate([_array(y), _array(y_test)]), name="probe_layers")
     if len(everything) > len(names):
         new = sorted(set(everything.tolist()) - set(names.tolist()))
         raise InputError(

@@ -36,7 +36,7 @@ def _linear_svm() -> Any:
     from sklearn.svm import LinearSVC
 
     # "auto" is the primal here, since components are fewer than samples: Newton's method needs few steps there.
-    return LinearSVC(C=1.0, dual="auto", max_iter=10_000)
+    return LinearSVC(C=1.0, dual="auto", max_iter=10_000, random_state=0)
 
 
 CLASSIFIERS: dict[str, Callable[[], Any]] = {
@@ -47,7 +47,7 @@ CLASSIFIERS: dict[str, Callable[[], Any]] = {
 
 
 class ProbeWarning(UserWarning):
-    """A classifier did not converge, so that its accuracy may be too low."""
+    """An accuracy may be too low, or something of a layer cannot be told."""
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,12 @@ class LayerProbe:
     """The share of the (standardized) variance in so many components."""
     collapse: NeuralCollapse
     """Of the training samples; NC4 beside the network's own classes."""
-    two_nn: float
-    """Intrinsic dimension by nearest neighbors."""
+    two_nn: float | None
+    """Intrinsic dimension by nearest neighbors; None where too few points differ, or all neighbors are as near."""
     participation_ratio: float
     """Intrinsic dimension by variances."""
+    remark: str = ""
+    """What cannot be told of the layer, and why."""
 
     def best(self, classifier: str) -> float:
         """The best accuracy over all numbers of components."""
@@ -123,9 +125,6 @@ class LayerProbe:
 def dims_of(dims: Sequence[int] | None, components: int) -> tuple[int, ...]:
     """The numbers of components to try where there are so many.
 
-    Raises:
-        InputError: a number is no whole number above 0.
-
     Example:
         >>> dims_of(None, 30)[-3:], dims_of([1, 5, 50], 8), dims_of([50], 8)
         ((19, 20, 30), (1, 5), (8,))
@@ -133,10 +132,21 @@ def dims_of(dims: Sequence[int] | None, components: int) -> tuple[int, ...]:
     if dims is None:
         inside = [d for d in GRID if d < components]
         return tuple(inside) if components > GRID[-1] else (*inside, components)
+    return tuple(sorted({d for d in dims if d <= components})) or (components,)
+
+
+def checked_dims(dims: Sequence[int] | None) -> tuple[int, ...] | None:
+    """The numbers of components to try as plain integers.
+
+    Raises:
+        InputError: a number is no whole number above 0, or there is none.
+    """
+    if dims is None:
+        return None
     wrong = [d for d in dims if isinstance(d, bool) or not isinstance(d, (int, np.integer)) or d < 1]
     if wrong or not len(dims):
         raise InputError("bad numbers of components", expected="whole numbers from 1", got=repr(list(dims)))
-    return tuple(sorted({int(d) for d in dims if d <= components})) or (components,)
+    return tuple(int(d) for d in dims)
 
 
 def accuracies(
