@@ -162,3 +162,8 @@ def test_a_power_law_of_gaussian_matrices_is_no_heavy_tail_beside_its_null():
 def test_matrices_of_rank_one_or_none_are_refused_by_what_they_lack(A):
     with pytest.raises(InputError, match=r"at least 2 beyond rounding.*of the 40"):
         matrix_tail(A)
+
+
+def test_matrices_of_integers_are_those_of_their_numbers():
+    A = torch.randint(0, 9, (60, 60), generator=torch.Generator().manual_seed(0))
+    assert matrix_tail(A, draws=19).alpha == matrix_tail(A.double(), draws=19).alpha

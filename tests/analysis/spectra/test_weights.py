@@ -160,3 +160,45 @@ def test_a_weight_draws_its_spectrum_with_the_law_of_noise_its_tail_and_its_spik
     assert area == pytest.approx(119 / 120, abs=0.01)
     assert dict(found.table().rows)["num_spikes"] == 1
     assert found.to_dict()["values"] == found.values.tolist()
+
+
+def holding(weight: torch.Tensor) -> nn.Module:
+    """A module of one weight."""
+    module = nn.Module()
+    module.weight = nn.Parameter(weight)
+    return module
+
+
+def test_every_dash_has_a_remark():
+    low = torch.randn(60, 25) @ torch.randn(25, 60)
+    found = tk.weight_spectra(holding(low))["weight"]
+    assert (found.mp_softrank, found.num_spikes) == (None, None)
+    assert found.remark == "no bulk: rank 25 of 60, no more than half"
+    both = tk.weight_spectra(holding(low[:, :5] @ low[:5]))["weight"]
+    assert (
+        both.remark == "no tail: 5 singular values, fewer than 20; no bulk: rank 5 of 60, no more than half"
+    )
+
+
+def test_shuffled_matrices_of_low_rank_are_a_null_model_without_warnings():
+    found = tk.weight_spectra(holding(torch.eye(40)), null="shuffled", draws=19)["weight"]
+    assert np.isfinite(found.tail.null_alphas).all()
+    assert np.isfinite(found.tail.null_range).all()
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "error", "match"),
+    [
+        (torch.randn(5, 5), {}, InputError, r"no module: .*matrix_tail"),
+        (nn.Linear(5, 5), {"draws": 0}, InputError, r"number of draws: expected an integer >= 19, got 0"),
+    ],
+    ids=["a tensor", "no draws"],
+)
+def test_what_has_no_spectra_is_refused(model, options, error, match):
+    with pytest.raises(error, match=match):
+        tk.weight_spectra(model, **options)
+
+
+def test_empty_weights_are_refused_by_name():
+    with pytest.raises(ModelError, match=r"weight is empty: .*\(5, 0\)"):
+        tk.weight_spectra(holding(torch.ones(5, 0)))

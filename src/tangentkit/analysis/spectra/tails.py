@@ -84,6 +84,7 @@ def matrix_tail(
     if A.ndim != 2:
         raise InputError("not a matrix", expected="two axes", got=f"shape {tuple(A.shape)}")
     check_finite(A, "matrix")
+    A = A if A.is_floating_point() else A.double()
     return tail_of_values(squared_singular_values(A), A, estimator, null=null, draws=draws, seed=seed)
 
 
@@ -113,6 +114,8 @@ def tail_of_values(
     check_null(estimator.size(count) if isinstance(estimator, Hill) else 1, count, draws)
     n, d = A.shape
     made = gaussian_null(n, d, draws, seed) if null == "gaussian" else shuffled_null(A, draws, seed)
+    # Shuffled entries may make a matrix of low rank, whose zeros have no logarithm.
+    made = np.maximum(made, made[:, :1] * (max(n, d) * np.finfo(float).eps) ** 2)
     words = f"{'Gaussian' if null == 'gaussian' else 'shuffled'} {n} x {d}, {draws} draws, seed {seed}"
     return tail(
         positive, estimator, null_values=made[:, :count], null=words, key=Key(seed).fold("matrix tail")

@@ -22,8 +22,10 @@ from tangentkit.analysis.spectra.tails import (
     tail_of_values,
 )
 from tangentkit.core.errors import InputError, ModelError, UnknownNameError
+from tangentkit.core.text import counted
+from tangentkit.core.whole_numbers import as_count
 from tangentkit.linalg import Tail, check_finite
-from tangentkit.linalg.spectra.tails import DRAWS, TailEstimator, gaussian_null
+from tangentkit.linalg.spectra.tails import DRAWS, LEAST_DRAWS, TailEstimator, gaussian_null
 from tangentkit.report.drawing import drawn
 from tangentkit.report.figure import Lines, Series
 from tangentkit.report.table import Cell, Table
@@ -271,7 +273,8 @@ def weight_spectra(
         seed: of all random numbers.
 
     Raises:
-        ModelError: there is no such parameter, or it has no values yet.
+        InputError: it is no module, or there are too few draws.
+        ModelError: there is no such parameter, or one is empty or has no values yet.
         NumericalError: a weight is not finite.
 
     Example:
@@ -283,6 +286,14 @@ def weight_spectra(
         >>> found["2.weight"].remark
         'no tail: 3 singular values, fewer than 20'
     """
+    if not isinstance(model, nn.Module):
+        raise InputError(
+            "no module",
+            expected="an nn.Module",
+            got=type(model).__name__,
+            hint="matrix_tail(W) of one matrix",
+        )
+    draws = as_count(draws, "number of draws", least=LEAST_DRAWS)
     named = [(name, p) for name, p in model.named_parameters() if is_lazy(p) or p.ndim >= 2]
     if not named:
         raise ModelError("no weights", expected="a parameter with two axes", got=type(model).__name__)
@@ -290,6 +301,8 @@ def weight_spectra(
     for name, parameter in named:
         if is_lazy(parameter):
             raise ModelError(f"{name} has no values yet", hint="run the model on a batch first")
+        if not parameter.numel():
+            raise ModelError(f"{name} is empty", expected="entries", got=tuple(parameter.shape))
         if not parameter.is_floating_point():
             raise ModelError(f"the spectrum of {name}", expected="real numbers", got=parameter.dtype)
         W = (
@@ -309,16 +322,18 @@ def _spectrum_of(
     values = squared_singular_values(W)
     count = int((values > rounding(values, W)).sum())
     random = gaussian_null(n, d, draws, seed)
-    remark, tail, edge, spikes = "", None, None, None
+    remarks, tail, edge, spikes = [], None, None, None
     if count >= LEAST:
         tail = tail_of_values(values, W, estimator, null=null, draws=draws, seed=seed)
     else:
-        remark = f"no tail: {count} singular values, fewer than {LEAST}"
+        remarks.append(f"no tail: {counted(count, 'singular value')}, fewer than {LEAST}")
     if tail is not None and math.isinf(tail.alpha):
-        remark = "no alpha: the largest singular values are all equal"
+        remarks.append("no alpha: the largest singular values are all equal")
     if count > min(n, d) // 2 and count >= 2:
         bulk = weight_bulk(values, (n, d))
         edge, spikes = bulk.high, bulk.count(values)
+    elif count >= 2:
+        remarks.append(f"no bulk: rank {count} of {min(n, d)}, no more than half")
     return WeightSpectrum(
         name=name,
         shape=(n, d),
@@ -328,7 +343,7 @@ def _spectrum_of(
         bulk_max=edge,
         rand_distance=_distance(values, squared_singular_values(shuffled(W, seed))) if count else None,
         stable_rank_null=float(np.median(random.sum(1) / random[:, 0])),
-        remark=remark,
+        remark="; ".join(remarks),
     )
 
 
