@@ -71,7 +71,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Ortiz-Jimenez 2021",
         cost={
             "quick": "about 4 minutes on 2 cores, 1 GB",
-            "evening": "about 15 minutes on one core, 2 GB",
+            "evening": "about 17 minutes on one core, 2 GB",
             "full": "about 2 months on 2 cores, 48 GB (estimated)",
         },
         module="tangentkit.studies.linearization.eigenfunctions",

@@ -71,7 +71,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Cappelletti 2019",
         cost={
             "quick": "about 3 minutes on 2 cores, 1 GB",
-            "evening": "about 17 minutes on one core, 2 GB",
+            "evening": "about 12 minutes on one core, 2 GB",
             "full": "about 2 hours on 2 cores, 2 GB (estimated)",
         },
         module="tangentkit.studies.regression.kernel_regression",
