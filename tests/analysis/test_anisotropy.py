@@ -183,3 +183,22 @@ def test_the_shape_of_vectors_may_be_their_length_and_a_title_has_room():
     title = axes.title.get_window_extent()
     assert title.x0 >= 0
     assert title.x1 <= axes.figure.bbox.x1
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_all_directions_of_a_network_of_half_precision_are_about_those_of_its_copy(dtype):
+    model = smooth().to(dtype)
+    found = tk.anisotropy_directions(model, 6, 6)
+    exact = tk.anisotropy_directions(model.double(), 6, 6)
+    assert found.values.dtype == found.directions.dtype == dtype
+    torch.testing.assert_close(found.values.double(), exact.values, rtol=0.05, atol=0.01)
+
+
+@pytest.mark.parametrize("top", [1, 6])
+def test_samples_may_be_tensors_of_inference_mode(top):
+    model, x = smooth(d=20), torch.randn(5, 20, dtype=torch.float64)
+    expected = tk.anisotropy_directions(model, 20, top, x=x).values
+    with torch.inference_mode():
+        given = x.clone()
+        torch.testing.assert_close(tk.anisotropy_directions(model, 20, top, x=given).values, expected)
+    torch.testing.assert_close(tk.anisotropy_directions(model, 20, top, x=given).values, expected)

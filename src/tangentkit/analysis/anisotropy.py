@@ -234,20 +234,21 @@ def _decomposed(mixed: MixedDerivative, d: int, memory: Memory) -> tuple[Tensor,
     """All of them, from M column by column."""
     like = mixed.directions
     size = len(like) * count(mixed.function.params)
+    working = torch.promote_types(like.dtype, torch.float32)  # half precision has no decompositions
     memory_budget(memory, device=like.device).check(
-        size * d * like.element_size(),
+        size * d * working.itemsize,
         "the derivative in parameters and input is",
         hint=f"top={int(LANCZOS_SHARE * d)} or less, by products alone; or memory=...",
         copies=2,
     )
-    matrix = like.new_empty(size, d)
+    matrix = like.new_empty(size, d, dtype=working)
     for j, unit in enumerate(torch.eye(d, dtype=like.dtype, device=like.device)):
         parts = [part.flatten() for one in mixed.times(unit.reshape(mixed.shape)) for part in one.values()]
         matrix[:, j] = torch.cat(parts)
     check_finite(matrix, "derivative in parameters and input")
     _, values, rows = torch.linalg.svd(torch.linalg.qr(matrix, mode="r").R)
     # Of fewer parameters than inputs, the directions that are left have singular value zero.
-    return torch.cat([values, values.new_zeros(d - len(values))]), rows
+    return torch.cat([values, values.new_zeros(d - len(values))]).to(like), rows.to(like)
 
 
 def _lanczos(mixed: MixedDerivative, d: int, top: int) -> tuple[Tensor, Tensor]:

@@ -90,7 +90,8 @@ class MixedDerivative:
     def _outputs(self) -> Iterator[tuple[Tensor, dict[str, Tensor], list[Tensor], Callable]]:
         """For a few samples: they and the parameters as leaves, the summed outputs, and how to differentiate."""
         for piece in self.pieces():
-            x, theta = piece.detach().requires_grad_(), self.function.leaves()
+            piece = piece.clone() if piece.is_inference() else piece.detach()
+            x, theta = piece.requires_grad_(), self.function.leaves()
             # Fused attention has no second derivative; its plain form is the same function.
             with torch.enable_grad(), sdpa_kernel(SDPBackend.MATH):
                 outputs = self.function(theta, x)

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from tangentkit.analysis.kolmogorov_smirnov import kolmogorov_smirnov
 from tangentkit.analysis.tracking.measures import check_two_classes, loss_of
 from tangentkit.analysis.tracking.moment import outputs_of
 from tangentkit.analysis.training_ways import REFITTED, WAYS, Task, Way, whole_batch
@@ -97,10 +98,7 @@ class TrainingComparison:
 
     def ks(self, a: str, b: str) -> KolmogorovSmirnov:
         """The two-sided Kolmogorov-Smirnov test between the test accuracies of two ways."""
-        from scipy.stats import ks_2samp
-
-        found = ks_2samp(self._of(a), self._of(b))
-        return KolmogorovSmirnov(float(found.statistic), float(found.pvalue))  # pyright: ignore[reportAttributeAccessIssue]
+        return KolmogorovSmirnov(*kolmogorov_smirnov(self._of(a), self._of(b)))
 
     def qq(self, a: str, b: str) -> tuple[Float[np.ndarray, " r"], Float[np.ndarray, " r"]]:
         """The quantiles of two ways at the probabilities (i - 1/2) / r: their sorted accuracies."""

@@ -42,3 +42,11 @@ def test_bad_columns_are_refused():
         tk.principal_angles(torch.zeros(3), torch.ones(3))
     with pytest.raises(NumericalError, match="B"):
         tk.principal_angles(torch.ones(3), torch.full((3,), torch.nan))
+
+
+@pytest.mark.parametrize("place", [0, 1])
+def test_complex_columns_are_refused(place):
+    columns = [torch.eye(3), torch.eye(3)]
+    columns[place] = columns[place].to(torch.complex64)
+    with pytest.raises(InputError, match=r"complex [AB]: expected real numbers"):
+        tk.principal_angles(*columns)

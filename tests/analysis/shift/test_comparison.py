@@ -216,3 +216,15 @@ def test_drivers_are_a_table_and_plain_numbers():
     found = tk.compare_distributions(torch.randn(30, 3), torch.randn(20, 3) + 1).drivers(4)
     assert [row[1] for row in found.table().rows] == found.P.tolist() == found.to_dict()["P"]
     assert [row[4] for row in found.table().rows] == found.M_scores.tolist()
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-170, 1e-8, 1e160, 1e300])
+def test_features_may_have_any_scale(scale):
+    chance = np.random.default_rng(0)
+    P, M = chance.normal(size=(30, 3)), chance.normal(size=(25, 3)) + 1
+    plain, scaled = (tk.compare_distributions(c * P, c * M, permutations=99) for c in (1.0, scale))
+    assert scaled.p_value == plain.p_value
+    assert scaled.tests["energy"].statistic / scale == pytest.approx(plain.tests["energy"].statistic)
+    assert scaled.tests["MMD"].statistic == pytest.approx(plain.tests["MMD"].statistic)
+    assert scaled.auc.value == pytest.approx(plain.auc.value)
+    np.testing.assert_allclose(scaled.scores / scale, plain.scores, atol=1e-9)

@@ -148,3 +148,9 @@ def test_the_dashed_line_of_the_figure_is_the_threshold_that_spikes_are_counted_
     assert (len(found), figure.level) == (1, bulk.threshold())
     assert sum(found.spectrum > figure.level) == len(found)
     assert "1 of 4 values stand above the dashed line" in figure.caption
+
+
+@pytest.mark.parametrize("level", [0, 1, 2, -0.1, float("nan")])
+def test_levels_that_are_no_probabilities_are_refused(level):
+    with pytest.raises(InputError, match="bad level: expected a probability"):
+        spikes(torch.eye(4), marchenko_pastur(40, 4), level=level)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from torch.utils.data import DataLoader, Dataset
 
+from tangentkit.analysis.kolmogorov_smirnov import kolmogorov_smirnov
 from tangentkit.analysis.shift.figures import DensityContours, DensityCurves, density
 from tangentkit.analysis.shift.pooled import Pooled, PooledFeatures, PooledKernel
 from tangentkit.analysis.shift.statistics import (
@@ -321,11 +322,11 @@ def _compared(
 
 def _component_tests(scores: NDArray, shares: NDArray, n: int) -> tuple[ComponentTest, ...]:
     method = "exact" if len(scores) <= EXACT else "asymp"
-    found: list[Any] = [stats.ks_2samp(score[:n], score[n:], method=method) for score in scores.T]
-    adjusted = stats.false_discovery_control([ks.pvalue for ks in found])
+    found = [kolmogorov_smirnov(score[:n], score[n:], method) for score in scores.T]
+    adjusted = stats.false_discovery_control([p for _, p in found])
     return tuple(
-        ComponentTest(float(share), float(ks.statistic), float(ks.pvalue), float(q))
-        for share, ks, q in zip(shares, found, adjusted, strict=True)
+        ComponentTest(float(share), statistic, p, float(q))
+        for share, (statistic, p), q in zip(shares, found, adjusted, strict=True)
     )
 
 

@@ -22,6 +22,7 @@ from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.memory import Budget
 from tangentkit.core.seeds import Key
 from tangentkit.linalg.operators.spans import spans
+from tangentkit.linalg.spectra.labels import near_one
 
 Matrix = NDArray[np.float64]
 
@@ -74,12 +75,15 @@ class PooledFeatures:
                 got=tuple(m.shape),
             )
         self.sizes = len(p), len(m)
-        self.points: Matrix = torch.cat([p.double(), m.double()]).numpy()
+        points = torch.cat([p.double(), m.double()])
+        self.points: Matrix = near_one(points).numpy()
+        self.unit = float(points.abs().max() / (np.abs(self.points).max() or 1.0))
+        """What the points are measured in: squares of distances must stay within the range of numbers."""
         # About the mean, where squares of distances keep their digits.
         self.points -= self.points.mean(0)
         if not np.any(np.ptp(self.points, axis=0) > 8 * np.finfo(np.float32).eps * np.abs(self.points).max()):
             raise NumericalError("features are constant", expected="points that differ")
-        self.width = self._median_distance(seed)
+        self.width = self._median_distance(seed) * self.unit
         self.similarity = f"Gaussian kernel of width {self.width:.3g}, the median distance"
 
     def components(self, most: int) -> tuple[Matrix, NDArray]:
@@ -91,7 +95,8 @@ class PooledFeatures:
         tall, few = d <= n, most < min(n, d)
         solver = "covariance_eigh" if tall else "arpack" if few else "full"
         pca = PCA(most, svd_solver=solver, random_state=0).fit(self.points)
-        return _of_variance(pca.transform(self.points), pca.explained_variance_ratio_)
+        scores, shares = _of_variance(pca.transform(self.points), pca.explained_variance_ratio_)
+        return scores * self.unit, shares
 
     def strips(self, budget: Budget) -> Iterator[Strip]:
         """Euclidean distances D and exp(-D²/2w²)."""
@@ -101,6 +106,7 @@ class PooledFeatures:
         for rows in spans(n, budget.rows(8 * n, copies=COPIES)):
             D = pairwise_distances(self.points[rows], self.points)
             D[np.arange(rows.stop - rows.start), np.arange(rows.start, rows.stop)] = 0.0
+            D *= self.unit
             yield Strip(rows, D, np.exp(-0.5 * np.square(D / self.width)))
 
     def _median_distance(self, seed: int) -> float:

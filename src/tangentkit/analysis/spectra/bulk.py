@@ -240,7 +240,8 @@ def spikes(K: Any, bulk: Bulk, *, level: float = LEVEL) -> Spikes:
         level: how often noise alone may show a spike.
 
     Raises:
-        InputError: every value of a partial spectrum lies beyond the bulk, so that more may be missing.
+        InputError: the level is no probability, or every value of a partial spectrum lies beyond the bulk, so that
+            more may be missing.
 
     Example:
         >>> import torch
@@ -248,6 +249,8 @@ def spikes(K: Any, bulk: Bulk, *, level: float = LEVEL) -> Spikes:
         >>> spikes(K, marchenko_pastur(400, 100)).values
         array([9.])
     """
+    if not 0 < level < 1:
+        raise InputError("bad level", expected="a probability between 0 and 1", got=level)
     s = K if isinstance(K, Spectrum) else spectrum(K)
     values = eigenvalues_of(s)
     count = bulk.count(values, level)

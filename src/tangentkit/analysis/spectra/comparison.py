@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.stats import ks_2samp
 
+from tangentkit.analysis.kolmogorov_smirnov import kolmogorov_smirnov
 from tangentkit.analysis.spectra.bulk import eigenvalues_of
 from tangentkit.core.errors import InputError
 from tangentkit.report.drawing import drawn
@@ -101,10 +101,10 @@ def compare_spectra(
         raise InputError("too few values", expected="at least 2 of each", got=f"{len(a)} and {len(b)}")
     count = min(len(a), len(b))
     levels = (np.arange(count) + 0.5) / count
-    ks, p_value = np.asarray(ks_2samp(a, b))
+    ks, p_value = kolmogorov_smirnov(a, b)
     return SpectraComparison(
-        ks=float(ks),
-        p_value=float(p_value),
+        ks=ks,
+        p_value=p_value,
         quantiles=np.stack([np.quantile(values, levels, method="hazen") for values in (a, b)], 1),
         beyond=float((b > a[0]).mean()),
         names=names,
