@@ -25,7 +25,7 @@ training = Training(10, 2e-3, optimizer="adam", loss="cross-entropy", batch=64)
 network = tk.models.lenet(seed=0)
 train(network, others.inputs, others.targets, training, key=Key(0))
 
-# The data as they are: no label is in doubt. (Two pictures are much nearer to each other than chance explains.)
+# The data as they are: no label is in doubt.
 clean = tk.audit(network, data)
 print(clean)
 assert not clean.of("mislabeled")

@@ -36,6 +36,8 @@ class Evidence:
     """Of the kernel, of length 1."""
     inputs: Float[Tensor, "n w"] | None
     """The numbers of the samples themselves, projected where they are many; None for whole numbers."""
+    rows: bool
+    """Whether samples are rows of numbers, of which multiples differ; a picture that is only darker is a copy."""
     hashes: tuple[bytes, ...]
     labels: Int[np.ndarray, " n"] | None
     """0, 1, ...; None for samples without labels."""
@@ -88,6 +90,7 @@ def gather(
     return Evidence(
         torch.cat(kept["features"]),
         torch.cat(kept["inputs"]) if kept["inputs"] else None,
+        all(leaf.ndim <= 2 for leaf in tensors(first)),
         tuple(kept["hashes"]),
         found,
         classes,

@@ -8,6 +8,7 @@ from functools import cached_property
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
+from torch.nn.functional import normalize
 
 from tangentkit.core.memory import Budget
 from tangentkit.core.progress import Progress
@@ -76,7 +77,8 @@ class Case:
         """Neighbors by the numbers of the samples themselves."""
         if self.evidence.inputs is None:
             return None
-        points = standardized(self.evidence.inputs)[self.firsts]
+        points = self.evidence.inputs[self.firsts]
+        points = standardized(points) if self.evidence.rows else normalize(points, dim=1)
         return surroundings(points, budget=self.budget, progress=self.progress)
 
     def label(self, sample: int) -> str:
@@ -127,7 +129,7 @@ def near_duplicates(case: Case) -> Finding:
     """Samples whose nearest are far nearer than chance explains: by directions of features, or by inputs."""
     spaces = {"the directions of the kernel's features": case.by_features}
     if case.by_inputs is not None:
-        spaces["the inputs"] = case.by_inputs
+        spaces["the inputs" if case.evidence.rows else "the inputs, brightness aside"] = case.by_inputs
     found = [closeness(space.distances, LARGEST_GROUP) for space in spaces.values()]
     p = np.stack([one for one, _ in found])
     best = p.argmin(0)
