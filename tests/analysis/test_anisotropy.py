@@ -202,3 +202,9 @@ def test_samples_may_be_tensors_of_inference_mode(top):
         given = x.clone()
         torch.testing.assert_close(tk.anisotropy_directions(model, 20, top, x=given).values, expected)
     torch.testing.assert_close(tk.anisotropy_directions(model, 20, top, x=given).values, expected)
+
+
+def test_the_names_of_curves_stand_beside_them():
+    ax = tk.anisotropy_directions(smooth(), 6, 4).plot()
+    ax.figure.draw_without_rendering()
+    assert ax.get_legend().get_window_extent().x0 >= ax.get_window_extent().x1 - 1

@@ -1,6 +1,7 @@
 """Figures hold numbers; drawing them changes nothing outside and gives the same bytes each time."""
 
 import io
+import itertools
 import xml.etree.ElementTree as ET
 from typing import Any
 
@@ -187,3 +188,16 @@ def test_ticks_between_whole_numbers_are_whole(places, whole):
     ax = Canvas().add_subplot()
     Lines(title="", caption="", x_label="", y_label="", series={"a": Series(places, [1, 2])}).draw(ax)
     assert bool(np.all(ax.get_xticks() % 1 == 0)) == whole
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.05, 3.1), (1, 9.9), (0.7, 1.9), (1.0001, 1.0005), (3, 250)])
+def test_ticks_of_a_short_logarithmic_axis_are_few_round_numbers_that_do_not_overlap(low, high):
+    x = np.geomspace(low, high, 300)
+    ax = drawing.drawn(
+        Lines(title="t", caption="c", series={"a": Series(x, x)}, x_scale="log", markers=False)
+    )
+    ax.figure.draw_without_rendering()
+    shown = [label for label in ax.get_xticklabels(which="both") if label.get_text()]
+    ends = sorted((box.x0, box.x1) for box in (label.get_window_extent() for label in shown))
+    assert len(ends) >= 2
+    assert all(left[1] < right[0] for left, right in itertools.pairwise(ends))

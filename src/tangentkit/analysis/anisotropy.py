@@ -107,6 +107,8 @@ class AnisotropyDirections:
                 caption="The directions of input that the kernel prefers, coordinate by coordinate.",
                 series=curves,
                 x_label="coordinate",
+                legend="beside",
+                size=(6.0, 3.2),
             )
         pictures = np.stack([_pictures(self.directions[:r]), _magnitudes(self.fourier()[:r])])
         return Images(

@@ -252,3 +252,13 @@ def test_complex_features_are_refused(place):
     features[place] = torch.complex(features[place], torch.randn(8, 3))
     with pytest.raises(InputError, match=r"complex features [AB]: expected real numbers"):
         tk.cka(*features)
+
+
+def test_the_axes_of_two_networks_say_which_is_which():
+    a, b, x = nn.Sequential(nn.Linear(3, 4), nn.Tanh()), nn.Sequential(nn.Linear(3, 5)), torch.randn(9, 3)
+    both, alone = tk.layer_cka(a, x, other=b).plot(), tk.layer_cka(a, x).plot()
+    assert (both.get_ylabel(), both.get_xlabel()) == (
+        "layers of the first network",
+        "layers of the other network",
+    )
+    assert (alone.get_ylabel(), alone.get_xlabel()) == ("", "")

@@ -1,5 +1,6 @@
 """Layers probed: accuracies of plain scikit-learn pipelines, the 90 % rule, where a network collapses."""
 
+import itertools
 import json
 
 import numpy as np
@@ -275,3 +276,18 @@ def test_blocks_without_the_samples_first_are_left_out_with_a_warning_and_a_rema
     assert [row[0] for row in found.table().rows] == ["into", "mixed", "out"]
     assert "first axis is not that of the samples" in found.table().rows[1][-1]
     assert list(found.left_out) == ["mixed"]
+
+
+def test_numbers_of_components_at_the_axis_do_not_overlap():
+    curves = [tuple(float(i >= k) for i in range(20)) for k in range(20)]
+    layers = tuple(
+        LayerProbe(
+            str(k), 20, tuple(range(1, 21)), dict.fromkeys(CLASSIFIERS, curve), (1.0,) * 20, None, 1.0, 1.0
+        )
+        for k, curve in enumerate(curves)
+    )
+    ax = LayerProbes(layers, None, 0.1, 100).plot()
+    ax.figure.draw_without_rendering()
+    ends = sorted((box.y0, box.y1) for box in (label.get_window_extent() for label in ax.get_yticklabels()))
+    assert len(ends) > 3
+    assert all(below[1] < above[0] for below, above in itertools.pairwise(ends))

@@ -228,3 +228,21 @@ def test_features_may_have_any_scale(scale):
     assert scaled.tests["MMD"].statistic == pytest.approx(plain.tests["MMD"].statistic)
     assert scaled.auc.value == pytest.approx(plain.auc.value)
     np.testing.assert_allclose(scaled.scores / scale, plain.scores, atol=1e-9)
+
+
+def test_contours_and_curves_are_whole_inside_the_frame():
+    chance = np.random.default_rng(0)
+    found = tk.compare_distributions(
+        chance.normal(size=(12, 2)), chance.normal(size=(12, 2)) + 4, permutations=19
+    )
+    ax = found.plot()
+    (left, right), (low, high) = ax.get_xlim(), ax.get_ylim()
+    for contour in ax.collections:
+        for path in (path for path in contour.get_paths() if len(path.vertices)):
+            x, y = path.vertices.T
+            assert left < x.min() < x.max() < right
+            assert low < y.min() < y.max() < high
+    for curve in found.plot(components=(0,)).lines:
+        x, y = curve.get_data()
+        inside = (x >= curve.axes.get_xlim()[0]) & (x <= curve.axes.get_xlim()[1])
+        assert y[~inside].max(initial=0) < 0.01 * y.max()

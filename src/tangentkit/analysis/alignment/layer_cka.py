@@ -53,6 +53,8 @@ class LayerCKA:
     debiased: bool
     left_out: tuple[str, ...] = ()
     """Layers whose outputs are the same for all samples, which CKA compares nothing of."""
+    of_two: bool = False
+    """Whether rows and columns are layers of two networks."""
 
     def __repr__(self) -> str:
         return f"LayerCKA({len(self.rows)} x {len(self.columns)} layers, {self.samples:,} samples)"
@@ -82,6 +84,8 @@ class LayerCKA:
             caption="Bright squares are layers that represent the samples alike.",
             matrix=self.values.tolist(),
             value_label="CKA",
+            x_label="layers of the other network" if self.of_two else "",
+            y_label="layers of the first network" if self.of_two else "",
             size=(side + 0.8, side),
         )
 
@@ -189,7 +193,8 @@ def _compared(networks: "list[_Network]", x: Batch, *, debiased: bool) -> LayerC
     values = cka_matrix(sums, floors, debiased=debiased, names=[repr(name) for _, name in names])
     rows = [name for which, name in names if which == 0]
     columns = [name for which, name in names if which == len(networks) - 1]
-    return LayerCKA(values[: len(rows), -len(columns) :], tuple(rows), tuple(columns), n, debiased, left_out)
+    shown = values[: len(rows), -len(columns) :]
+    return LayerCKA(shown, tuple(rows), tuple(columns), n, debiased, left_out, of_two=len(networks) > 1)
 
 
 class _Network:

@@ -41,6 +41,7 @@ from tangentkit.empirical.activations.kernels import ConjugateKernel
 from tangentkit.linearized.labeled import labeled
 from tangentkit.machines.estimators.labels import check_one_label_each
 from tangentkit.report import Column, Lines, Series, Table, drawn
+from tangentkit.report.figure import apart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -132,8 +133,8 @@ class LayerProbes:
             y_scale="log",
         )
         ax = drawn(figure, ax)
-        needed = sorted({layer.needed(c) for layer in self.layers for c in CLASSIFIERS})
-        ax.set_yticks(needed, [str(d) for d in needed])
+        needed = apart([layer.needed(c) for layer in self.layers for c in CLASSIFIERS])
+        ax.set_yticks(needed, [f"{d:g}" for d in needed])
         ax.minorticks_off()
         ax.set_xticks(list(depth), [layer.name for layer in self.layers], rotation=45, ha="right")
         return ax
