@@ -12,7 +12,8 @@ def kolmogorov_smirnov(
     """The largest difference of two distribution functions, and its p-value.
 
     Example:
-        >>> kolmogorov_smirnov([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
+        >>> statistic, p = kolmogorov_smirnov([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
+        >>> statistic, round(p, 6)
         (1.0, 0.1)
     """
     from scipy.stats import ks_2samp
