@@ -68,3 +68,11 @@ def test_of_outputs_that_are_no_numbers_the_error_is_missing_as_the_loss_is(outp
     names = ["loss", "error", "test loss", "test error"]
     assert record.values == dict.fromkeys(names)
     assert list(record.missing) == names
+
+
+@pytest.mark.parametrize("number", ["fast", None, torch.ones(2)], ids=["word", "none", "two"])
+def test_numbers_given_to_a_step_that_are_none_are_refused_by_name(number):
+    tracker = Tracker(["loss"], probe=(X, CLASSES))
+    with pytest.raises(InputError, match="'rate' is no number"):
+        tracker.step(network(), rate=number)
+    assert not tracker.records

@@ -143,6 +143,7 @@ class Tracker:
     ) -> None:
         """Measures the network, whatever `every` says; a step that is recorded already is left as it is."""
         arrived, step = time.perf_counter(), as_count(step, "step", least=0)
+        others = {name: _number(name, number) for name, number in (numbers or {}).items()}
         if self._left is not None:
             self._training += arrived - self._left
         mark = weight_mark(model)
@@ -152,10 +153,7 @@ class Tracker:
                 moment = Moment(step, float32_twin(model), self.probe, self._start, self._before)
                 measured = self._measured(moment, missing)
             taken = {*self.measures, *(LOSS_NAMES if "loss" in self.measures else ()), *measured}
-            given = {
-                f"given/{name}" if name in taken else name: float(number)
-                for name, number in (numbers or {}).items()
-            }
+            given = {f"given/{name}" if name in taken else name: number for name, number in others.items()}
             values = {name: self._finite(name, number, missing) for name, number in given.items()} | measured
             held = moment.held()
             seconds = time.perf_counter() - arrived
@@ -344,6 +342,14 @@ def _measures(what: Sequence[str | Measure] | Mapping[str, Measure]) -> dict[str
     if not found:
         raise InputError("nothing to measure", expected=f"some of {', '.join(MEASURES)}")
     return found
+
+
+def _number(name: str, value: Any) -> float:
+    """A number that a training loop gives."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise InputError(f"{name!r} is no number", expected="a float", got=repr(value)[:60]) from error
 
 
 def _plain(name: str, value: Any) -> Value:
