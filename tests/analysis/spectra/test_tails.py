@@ -167,3 +167,8 @@ def test_matrices_of_rank_one_or_none_are_refused_by_what_they_lack(A):
 def test_matrices_of_integers_are_those_of_their_numbers():
     A = torch.randint(0, 9, (60, 60), generator=torch.Generator().manual_seed(0))
     assert matrix_tail(A, draws=19).alpha == matrix_tail(A.double(), draws=19).alpha
+
+
+def test_complex_matrices_are_refused():
+    with pytest.raises(InputError, match="complex matrix: expected real numbers"):
+        matrix_tail(torch.ones(60, 60, dtype=torch.complex64))

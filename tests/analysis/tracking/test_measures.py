@@ -76,3 +76,8 @@ def test_numbers_given_to_a_step_that_are_none_are_refused_by_name(number):
     with pytest.raises(InputError, match="'rate' is no number"):
         tracker.step(network(), rate=number)
     assert not tracker.records
+
+
+def test_words_as_labels_are_refused_with_the_way_to_number_them():
+    with pytest.raises(InputError, match=r"targets are no numbers.*np\.unique"):
+        Tracker(["loss"], probe=(X, ["cat", "dog"] * 15))
