@@ -150,8 +150,9 @@ def test_bad_shapes_and_numbers_are_refused():
     model = smooth()
     with pytest.raises(InputError, match="1 to 6"):
         tk.anisotropy_directions(model, (6,), 7)
-    with pytest.raises(InputError, match="bad shape"):
-        tk.anisotropy_directions(model, (0,), 1)
+    for shape in ((0,), (), "2,3", (2.0, 3.0)):
+        with pytest.raises(InputError, match="bad shape of a sample"):
+            tk.anisotropy_directions(model, shape, 1)
     with pytest.raises(InputError, match=r"\(n, 6\).*\(4, 5\)"):
         tk.anisotropy_directions(model, (6,), 1, x=torch.randn(4, 5).double())
     with pytest.raises(InputError, match="Linear '0' does not take"):

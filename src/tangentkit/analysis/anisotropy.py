@@ -21,6 +21,7 @@ from tangentkit.core.model.parameters import Selection, count
 from tangentkit.core.model.refusals import refusal
 from tangentkit.core.model.swaps import outside_autograd
 from tangentkit.core.seeds import Key
+from tangentkit.core.whole_numbers import as_count
 from tangentkit.data.dataset import Data
 from tangentkit.data.synthetic import directional_data
 from tangentkit.empirical.outputs import Outputs, directions
@@ -173,8 +174,9 @@ def anisotropy_directions(
         >>> found.directions.shape, found.values.shape
         (torch.Size([2, 3]), torch.Size([2]))
     """
-    shape = (shape,) if isinstance(shape, int) else tuple(int(size) for size in shape)
-    if not shape or min(shape) < 1:
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    shape = tuple(as_count(size, "shape of a sample") for size in shape)
+    if not shape:
         raise InputError("bad shape of a sample", expected="such as (1, 28, 28)", got=shape)
     d = math.prod(shape)
     if isinstance(top, bool) or not 1 <= top <= d:
