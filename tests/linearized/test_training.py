@@ -210,6 +210,17 @@ def test_binary_cross_entropy_of_one_logit():
     assert history["step"][-1] == 60 * 2
 
 
+@pytest.mark.parametrize(("low", "high"), [(-1.0, 1.0), (0.0, 1.1), (0.0, float("nan"))])
+def test_binary_cross_entropy_refuses_targets_that_are_no_probabilities_and_takes_no_step(low, high):
+    model, y = nn.Linear(4, 1).double(), torch.where(X[:, 0] > 0, high, low)
+    before = copy.deepcopy(model.state_dict())
+    with pytest.raises(InputError, match=r"no probabilities: expected numbers from 0 to 1, got from .*y > 0"):
+        train(model, X, y, Training(3, 0.5, batch=None, loss="bce"), key=Key(0))
+    assert all(torch.equal(before[name], value) for name, value in model.state_dict().items())
+    between = torch.where(X[:, 0] > 0, 0.9, 0.1)
+    train(model, X, between, Training(3, 0.5, batch=None, loss="bce"), key=Key(0))
+
+
 def test_inputs_may_be_trees_and_the_call_a_rule():
     class Two(nn.Module):
         def __init__(self):

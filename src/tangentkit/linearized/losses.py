@@ -63,8 +63,19 @@ def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
 
 
 def binary_cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
-    """The mean of -y log σ(f) - (1 - y) log σ(-f) over samples and outputs; outputs are logits, y in [0, 1]."""
+    """The mean of -y log σ(f) - (1 - y) log σ(-f) over samples and outputs; outputs are logits, y in [0, 1].
+
+    Raises:
+        InputError: targets have another shape, or are beyond 0 or 1, where the loss has no lower bound.
+    """
     outputs, targets = _rows(outputs, targets)
+    if not (targets.min() >= 0 and targets.max() <= 1):
+        raise InputError(
+            "targets are no probabilities",
+            expected="numbers from 0 to 1",
+            got=f"from {targets.min():.4g} to {targets.max():.4g}",
+            hint="(y > 0).float() of classes -1 and 1",
+        )
     return F.binary_cross_entropy_with_logits(outputs, targets)
 
 
