@@ -139,6 +139,32 @@ def test_a_few_are_as_accurate_as_all(values, dtype, memory, roundings):
     assert float(overlaps.abs().max()) <= 50 * eps
 
 
+@pytest.mark.parametrize(
+    ("dtype", "size"),
+    [
+        (torch.float32, 1e-30),
+        (torch.float32, 1e-25),
+        (torch.float32, 1e19),
+        (torch.float32, 1e30),
+        (torch.float64, 1e-300),
+        (torch.float64, 1e300),
+    ],
+)
+def test_a_few_eigenpairs_go_with_the_size_of_the_matrix_however_small_or_large(dtype, size):
+    W = torch.randn(120, 240, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    K = W @ W.T / 240
+    expected, found = spectrum(K, top=3), spectrum(size * K, top=3)
+    torch.testing.assert_close(found.values / size, expected.values, rtol=1e-5, atol=0.0)
+    torch.testing.assert_close(found.vectors.abs(), expected.vectors.abs(), rtol=0.0, atol=1e-4)
+
+
+def test_a_power_of_two_times_a_matrix_has_the_same_eigenvectors_to_the_bit():
+    W = torch.randn(120, 240, generator=torch.Generator().manual_seed(0))
+    one, other = spectrum(W @ W.T, top=3), spectrum(2.0**-70 * (W @ W.T), top=3)
+    assert torch.equal(one.vectors, other.vectors)
+    assert torch.equal(2.0**-70 * one.values, other.values)
+
+
 def test_indefinite_matrices_have_spectra():
     K = torch.diag(torch.tensor([1.0, -5.0, 3.0]))
     s = spectrum(K)

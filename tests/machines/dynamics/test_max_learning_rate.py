@@ -29,6 +29,13 @@ def test_the_largest_learning_rate_is_a_sharp_threshold(loss, momentum):
     assert errors[1] > 10 * start
 
 
+@pytest.mark.parametrize(("dtype", "size"), [(torch.float32, 1e-25), (torch.float64, 1e-300)])
+def test_the_bound_goes_with_the_size_of_the_kernel_however_small(dtype, size):
+    W = torch.randn(120, 240, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    small = size * (W @ W.T / 240)
+    assert size * max_learning_rate(small) == pytest.approx(max_learning_rate(W @ W.T / 240), rel=1e-5)
+
+
 def test_both_conventions_of_the_mean_have_their_bound():
     largest = float(torch.linalg.eigvalsh(K / N)[-1])
     assert max_learning_rate(K, loss="half_mean") == pytest.approx(2 / largest)

@@ -1,5 +1,7 @@
 """The largest eigenpairs of a symmetric operator, from its products with blocks of vectors."""
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -56,17 +58,20 @@ def largest_eigenpairs(
     key, eps = Key(0).fold("block lanczos"), torch.finfo(K.dtype).eps
     basis = _Basis(K, _room(K, top, block, memory))
     new = torch.linalg.qr(gaussian(K, block, key=key)).Q
-    look = top
+    look, unit = top, None
     for step in range(MOST_PRODUCTS):
         products = K @ new
         check_finite(products, "product with the operator")
+        unit = unit or _power_of_two(products)
+        # Squares of large or small products would leave the range of numbers.
+        products = products / unit
         beyond = basis.add(new, products)
         full = basis.count + block > basis.room
         if basis.count >= look or full:
             values, Y = basis.eigenpairs()
             residuals = (beyond @ Y[-new.shape[1] :, :top].to(new)).norm(dim=0)
             if basis.is_complete or residuals.max() <= ROUNDING * eps * values.abs().max():
-                return values[:top].to(new), basis.vectors @ Y[:, :top].to(new)
+                return (values[:top] * unit).to(new), basis.vectors @ Y[:, :top].to(new)
             look = GROWTH * basis.count
             if full and basis.room < K.shape[0]:
                 basis.compress(values, Y, top + block)
@@ -80,6 +85,12 @@ def largest_eigenpairs(
         f"Lanczos found no {top} largest eigenpairs in {MOST_PRODUCTS} products with blocks of {block} vectors",
         hint="ask for fewer, or for all by top=None",
     )
+
+
+def _power_of_two(numbers: Tensor) -> float:
+    """The power of two near the largest of some numbers: a division by it rounds nothing."""
+    largest = max(float(numbers.abs().max()), torch.finfo(numbers.dtype).tiny)
+    return 2.0 ** (math.frexp(largest)[1] - 1)
 
 
 def _room(K: Operator, top: int, block: int, memory: Memory) -> int:
