@@ -279,7 +279,9 @@ def regression_targets(y: Any, *, name: str) -> tuple[Float[Tensor, "n c"], bool
 
 
 def sample_weights(weights: Any, *, n: int, like: Tensor) -> Float[Tensor, " n"] | None:
-    """Weights of the samples, or None where all count the same.
+    """Weights of the samples, on the device of the targets, or None where all count the same.
+
+    They keep their own precision where that is finer: targets in half precision would round small ones to zero.
 
     Raises:
         InputError: of another length, negative, not finite, or all zero.
@@ -304,7 +306,8 @@ def sample_weights(weights: Any, *, n: int, like: Tensor) -> Float[Tensor, " n"]
         )
     if not w.any():
         raise InputError("sample weights are all zero", expected="at least one above 0")
-    w = w.to(like)
+    w = w if w.is_floating_point() else w.double()
+    w = w.to(like.device, torch.promote_types(w.dtype, like.dtype))
     return None if bool((w == 1).all()) else w
 
 

@@ -118,7 +118,7 @@ class KernelRegression(RegressorMixin, KernelMachine):
         self.X_fit_ = None if fit.is_primal or self._is_precomputed else given
         self._roots, self._targets, self._initial = system.roots(kind), system.targets(kind), initial
         # Samples of no weight do not see the fit: their errors need the kernel itself.
-        silent = weights is not None and not bool((weights > 0).all())
+        silent = self._roots is not None and not bool((self._roots > 0).all())
         self._unused = (system.Y.reshape(kind.shape[0], -1), kind) if silent else None
         self._is_flat = is_flat
         self._keep(fit)
