@@ -55,7 +55,7 @@ def test_weights_are_not_rounded_to_the_precision_of_the_targets(machine, kind):
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(20, 3, dtype=torch.float64, generator=generator)
     w = 1e-9 + 1e-6 * torch.rand(20, dtype=torch.float64, generator=generator)
-    K, y = torch.exp(-torch.cdist(x, x) ** 2), x[:, 0].to(kind)
+    K, y = torch.exp(-(torch.cdist(x, x) ** 2)), x[:, 0].to(kind)
     found, expected = (clone(machine).fit(K, targets, w).predict(K) for targets in (y, y.double()))
     torch.testing.assert_close(found.double(), expected, rtol=1e-6, atol=1e-6)
 
