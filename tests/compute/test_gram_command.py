@@ -17,7 +17,8 @@ from tangentkit.compute.engines import Dask, Serial, Threads
 from tangentkit.compute.store.locks import Owner
 from tangentkit.core.errors import InputError
 
-WORDS = ("gram", "--model", "mlp", "--width", "8", "--data", "digits", "--samples", "30", "--tile", "8")
+WIDTH = ("--width", "8")
+WORDS = ("gram", "--model", "mlp", *WIDTH, "--data", "digits", "--samples", "30", "--tile", "8")
 
 
 class Finished(NamedTuple):
@@ -159,6 +160,29 @@ def test_bad_words_are_refused_before_any_work(tangentkit, tmp_path, words):
     assert not (tmp_path / "k.zarr").exists()
 
 
+@pytest.mark.parametrize("kernel", ["conjugate", "embedding", "infinite", "nngp"])
+def test_outputs_of_a_kernel_that_has_none_to_choose_are_refused(tangentkit, tmp_path, kernel):
+    done = tangentkit(*WORDS, "--store", "k.zarr", "--kernel", kernel, "--outputs", "trace")
+    assert done.code == 2
+    assert "--outputs belongs to --kernel tangent or sketched" in done.err
+    assert not (tmp_path / "k.zarr").exists()
+
+
+@pytest.mark.parametrize("command", [("gram", "--store", "k.zarr"), ("audit",), ("explain", "--out", "why")])
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--model", "mlp", "--kernel", "conjugate", "--dim", "64"], "--dim belongs to --kernel sketched"),
+        (["--model", "lenet", "--width", "64"], "--width belongs to --model mlp"),
+    ],
+)
+def test_sizes_of_another_kernel_or_model_are_refused(tangentkit, tmp_path, command, words, said):
+    done = tangentkit(*command, "--data", "digits", *words)
+    assert done.code == 2
+    assert said in done.err
+    assert not list(tmp_path.iterdir())
+
+
 def test_limit_is_another_word_for_samples(tangentkit):
     words = ["--limit" if word == "--samples" else word for word in WORDS]
     done = tangentkit(*words, "--store", "k.zarr", "--dry-run", "--json")
@@ -206,7 +230,8 @@ def own(tmp_path, monkeypatch):
 
 
 def with_model(name: str) -> list[str]:
-    return [name if word == "mlp" else word for word in WORDS]
+    """The words without --width, which belongs to mlp."""
+    return ["gram", "--model", name, *WORDS[WORDS.index("--data") :]]
 
 
 @pytest.mark.parametrize("what", ["make", "Net"])

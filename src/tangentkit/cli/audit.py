@@ -9,6 +9,7 @@ from cyclopts import Parameter
 
 from tangentkit.cli.console import progress_bars, say
 from tangentkit.cli.gram import build_kernel, build_model
+from tangentkit.cli.options import only_for, width_of_mlp
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,7 +27,7 @@ def audit(
     data: str,
     weights: Path | None = None,
     kernel: Literal["conjugate", "sketched"] = "conjugate",
-    dim: int = 1024,
+    dim: int | None = None,
     level: float = 0.05,
     poisoned: Path | None = None,
     size: int | None = None,
@@ -34,7 +35,7 @@ def audit(
     label_column: str = "label",
     split: str = "train",
     samples: Annotated[int | None, Parameter(name=("--samples", "--limit"))] = None,
-    width: int = 512,
+    width: int | None = None,
     seed: int = 0,
     dtype: Literal["float32", "float64"] = "float32",
     memory: str | None = None,
@@ -50,7 +51,7 @@ def audit(
             .jsonl with sentences; or a data set, see `tangentkit data list`.
         weights: a file of tensors (torch.save of a state dict); loaded without running code.
         kernel: conjugate (the input of the last layer), or sketched (gradients), which tells poison better.
-        dim: features of a sketched kernel.
+        dim: features of a sketched kernel; default: 1024.
         level: the share of false flags that is allowed, of each kind.
         poisoned: a text file of samples that are known to be poisoned, one a line: names of files in a folder, else
             numbers from 0. Others like them are found by the votes of their nearest samples.
@@ -59,7 +60,7 @@ def audit(
         label_column: of .csv and .jsonl, the name of the labels.
         split: of a data set.
         samples: of a data set, take so many; default: all.
-        width: of the hidden layers of mlp.
+        width: of the hidden layers of mlp; default: 512.
         seed: of the network's weights, of the samples, of folds and of a sketch.
         dtype: of weights and samples.
         memory: working memory, such as 2GB.
@@ -70,6 +71,9 @@ def audit(
     from tangentkit.core.files.safe import as_path
     from tangentkit.data.own_files import read_files
     from tangentkit.surrogate import audit as run_audit
+
+    width = width_of_mlp(width, model)
+    dim = only_for("--kernel sketched", "--dim", dim, 1024, applies=kernel == "sketched")
 
     if data in data_sets.SETS and not as_path(data).exists():
         loaded, names = data_sets.load(data, split, limit=samples, seed=seed), None

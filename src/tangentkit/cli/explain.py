@@ -8,6 +8,7 @@ from cyclopts import Parameter
 
 from tangentkit.cli.console import progress_bars, say
 from tangentkit.cli.gram import build_kernel, build_model
+from tangentkit.cli.options import only_for, width_of_mlp
 
 if TYPE_CHECKING:
     from torch import nn
@@ -33,10 +34,10 @@ def explain(
     train: int = 800,
     test: int = 200,
     kernel: Literal["tangent", "sketched", "conjugate", "embedding"] = "tangent",
-    dim: int = 4096,
+    dim: int | None = None,
     ridge: float = 1e-4,
     size: int | None = None,
-    width: int = 512,
+    width: int | None = None,
     seed: int = 0,
     out: Path = Path("why.html"),
     as_json: Annotated[bool, Parameter(name="--json", negative="")] = False,
@@ -54,10 +55,10 @@ def explain(
         train: training images of the network and of its surrogate.
         test: test images on the page.
         kernel: of the surrogate: tangent, sketched (tangent, by random features), conjugate or embedding.
-        dim: features of a sketched kernel.
+        dim: features of a sketched kernel; default: 4096.
         ridge: of the kernel GLM.
         size: pictures of a folder are scaled to so many pixels a side.
-        width: of the hidden layers of mlp.
+        width: of the hidden layers of mlp; default: 512.
         seed: of the images, the weights, the training and a sketch.
         out: the page: a file NAME.html that can be sent to anybody, or a folder for `tangentkit serve`, whose page
             shows every kernel whole.
@@ -68,6 +69,8 @@ def explain(
     from tangentkit.surrogate.explanation import explanation
     from tangentkit.surrogate.page import write_folder, write_page
 
+    width = width_of_mlp(width, model)
+    dim = only_for("--kernel sketched", "--dim", dim, 4096, applies=kernel == "sketched")
     known, asked, names = _samples(data, train, test, size, seed)
     network = build_model(model, known, width=width, seed=seed, weights=weights, dtype="float32")
     with progress_bars() as progress:

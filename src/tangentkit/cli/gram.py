@@ -18,6 +18,7 @@ from cyclopts import Parameter
 
 from tangentkit.cli.console import say
 from tangentkit.cli.engines import parse_engine
+from tangentkit.cli.options import only_for, width_of_mlp
 from tangentkit.cli.own_model import own_model
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ def gram(
     data: str,
     store: Path,
     kernel: Literal["tangent", "sketched", "conjugate", "embedding", "infinite", "nngp"] = "tangent",
-    outputs: str = "trace",
-    dim: int = 4096,
+    outputs: str | None = None,
+    dim: int | None = None,
     normalized: Flag = False,
     weights: Path | None = None,
-    width: int = 512,
+    width: int | None = None,
     seed: int = 0,
     split: str = "train",
     samples: Annotated[int | None, Parameter(name=("--samples", "--limit"))] = None,
@@ -65,11 +66,11 @@ def gram(
         store: the folder, new or of the same matrix.
         kernel: tangent, sketched (tangent, by random features), conjugate (last layer's input), embedding (all
             activations), or of the architecture at infinite width: infinite (tangent), nngp.
-        outputs: of a tangent or sketched kernel: trace, full (not sketched), pseudo, or the number of an output.
-        dim: features of a sketched kernel.
+        outputs: of a tangent or sketched kernel: trace (default), full (not sketched), pseudo, or the number of one.
+        dim: features of a sketched kernel; default: 4096.
         normalized: the cosine kernel.
         weights: a file of tensors (torch.save of a state dict); loaded without running code.
-        width: of the hidden layers of mlp.
+        width: of the hidden layers of mlp; default: 512.
         seed: of the network's weights, of the samples, and of a sketch.
         split: of the data set.
         samples: take so many; default: all.
@@ -88,6 +89,15 @@ def gram(
     from tangentkit.compute import gram_cost, open_gram
 
     who = parse_engine(engine)
+    width = width_of_mlp(width, model)
+    dim = only_for("--kernel sketched", "--dim", dim, 4096, applies=kernel == "sketched")
+    outputs = only_for(
+        "--kernel tangent or sketched",
+        "--outputs",
+        outputs,
+        "trace",
+        applies=kernel in ("tangent", "sketched"),
+    )
     loaded = data_sets.load(data, split, limit=samples, seed=seed)
     network = build_model(model, loaded, width=width, seed=seed, weights=weights, dtype=dtype)
     x = loaded.inputs.to(next(network.parameters()).dtype)
