@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from studies.toy_study import SCALES, TOY, Config
 from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.studies.registry import STUDIES, find
 from tangentkit.studies.settings import (
+    changes,
     command_line,
     configure,
     field_docs,
@@ -22,7 +24,7 @@ configs = st.builds(
     Config,
     flips=st.integers(1, 10**6),
     chance=st.floats(0, 1),
-    limit=st.none() | st.integers(),
+    limit=st.none() | st.integers(1),
     mode=st.sampled_from(["fair", "bent"]),
     loud=st.booleans(),
     names=st.lists(st.text("abc xyz'", min_size=1).filter(lambda t: t == t.strip()), max_size=3).map(tuple),
@@ -37,6 +39,33 @@ def test_the_command_gives_the_same_config(config):
     assert words[:5] == ["tangentkit", "run", "toy", "--scale", "quick"]
     texts = {name.removeprefix("--"): text for name, text in zip(words[5::2], words[6::2], strict=True)}
     assert configure(TOY, "quick", texts) == config
+
+
+@pytest.mark.parametrize("study", ["width-gap", "tangent-rank", "kernel-cost", "cntk"])
+@pytest.mark.parametrize("text", ["0", "-3"])
+def test_sizes_below_one_are_refused_whatever_the_study(study, text):
+    study = find(study)
+    name = next(
+        field for field in ("train", "samples") if field in field_docs(type(study.load().SCALES["quick"]))
+    )
+    with pytest.raises(InputError, match=f"bad value for --{name}: expected at least 1, got {text}"):
+        configure(study, "quick", {name: text})
+
+
+def test_zero_is_taken_where_it_has_a_meaning():
+    assert configure(find("binary-solver"), "quick", {"digit": "0", "shift": "0"}).shift == 0
+    assert configure(find("poisoning"), "evening", {"pretrained": "0", "seeds": "0"}).pretrained == 0
+    with pytest.raises(InputError, match="bad value for --seeds: expected at least 0, got -1"):
+        configure(find("poisoning"), "quick", {"seeds": "0,-1"})
+
+
+@pytest.mark.parametrize("name", [*STUDIES])
+def test_every_scale_of_every_study_can_be_asked_for_by_its_fields(name):
+    study = find(name)
+    for scale, config in study.load().SCALES.items():
+        fields = changes(config, study.load().SCALES["quick"])
+        texts = {field: written(value) for field, value in fields.items()}
+        assert configure(study, "quick", texts) == config, scale
 
 
 def test_a_default_config_needs_no_fields():

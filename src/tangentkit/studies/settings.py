@@ -20,6 +20,8 @@ from tangentkit.studies.trials.study import Study
 
 C = TypeVar("C")
 
+FROM_ZERO = ("seeds", "moments", "digit", "shift", "pretrained", "sentences")
+"""Fields of whole numbers in which 0 has a meaning; all others are sizes and counts, at least 1."""
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -28,7 +30,7 @@ def override(config: C, texts: Mapping[str, str]) -> C:
 
     Raises:
         UnknownNameError: there is no such field; the message shows the nearest.
-        InputError: a value is not of the field's type, or the config refuses it.
+        InputError: a value is not of the field's type, a size is below 1, or the config refuses it.
 
     Example:
         >>> @dataclasses.dataclass(frozen=True)
@@ -45,6 +47,7 @@ def override(config: C, texts: Mapping[str, str]) -> C:
         if name not in hints:
             raise UnknownNameError("field", written, [field.replace("_", "-") for field in hints])
         values[name] = parse(text, hints[name], name=name)
+        _check_whole_numbers(name, values[name])
     return dataclasses.replace(config, **values)  # pyright: ignore[reportArgumentType]
 
 
@@ -162,6 +165,14 @@ def field_rows(configs: Sequence[Any]) -> list[tuple[str, ...]]:
         (_dashed(name), *(written(getattr(config, name)) for config in configs), doc)
         for name, doc in docs.items()
     ]
+
+
+def _check_whole_numbers(name: str, value: Any) -> None:
+    least = 0 if name in FROM_ZERO else 1
+    items = value if isinstance(value, tuple) else (value,)
+    small = [item for item in items if type(item) is int and item < least]
+    if small:
+        raise InputError(f"bad value for --{_dashed(name)}", expected=f"at least {least}", got=small[0])
 
 
 def _numbers(item: str) -> list[str]:
