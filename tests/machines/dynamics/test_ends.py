@@ -69,6 +69,26 @@ def test_rounding_of_a_kernel_in_float32_is_taken_for_what_it_is(seed):
         close(gradient_flow(kernel, y, t, K_test=cross), expected, atol=1e-4)
 
 
+@pytest.mark.parametrize("mean", [0.0, 10.0])
+def test_new_points_of_a_kernel_in_float32_follow_the_steps_on_the_same_numbers(mean):
+    generator = torch.Generator().manual_seed(0)
+    x, z = (torch.randn(n, 5, generator=generator) for n in (200, 50))
+    y, weights = x[:, 0] * x[:, 1], torch.randn(5, 300, generator=generator)
+    K, k = ((a + mean) @ weights for a in (x, z))
+    K, k = K.relu() @ K.relu().T, k.relu() @ K.relu().T
+    rate, alpha = 0.9 * max_learning_rate(K), torch.zeros(200).double()
+    for _ in range(3000):
+        alpha += rate * (y.double() - K.double() @ alpha)
+    training = Dynamics(K, y, descent=GradientDescent(rate))
+    for kernel in (K, k):
+        expected = kernel.double() @ alpha
+        assert (training.predictions(3000, kernel) - expected).norm() < 1e-3 * expected.norm()
+    ridge = 1e-4 * float(K.diagonal().mean())
+    exact = k.double() @ torch.linalg.solve(K.double() + ridge * torch.eye(200).double(), y.double())
+    held = Dynamics(K, y, ridge=ridge).predictions(math.inf, k)
+    assert (held - exact).norm() < 0.03 * exact.norm()
+
+
 def test_a_kernel_of_zeros_learns_nothing():
     zeros = torch.zeros(N, N).double()
     for t in (0.0, 5.0, math.inf):

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from machines.estimators.problems import features, kernel_of, network
 from tangentkit.core.errors import NumericalError
@@ -46,6 +47,36 @@ def test_auto_takes_a_ridge_below_rounding_for_none(ridge):
     )  # a ridge that divides rounding gives 1e3
     with pytest.raises(NumericalError, match=r"not positive definite.*got -0\.5.*Try: ridge="):
         KernelRegression(ridge=0.1).fit(K - 0.5 * torch.eye(150), y)
+
+
+@pytest.mark.parametrize(("mean", "share"), [(0.0, 1e-5), (10.0, 1e-4)])
+@pytest.mark.parametrize("solver", ["auto", "eigh"])
+def test_a_ridge_above_rounding_is_solved_for_though_float32_has_too_few_digits(mean, share, solver):
+    """A large mean makes one eigenvalue n times the others: n ε of it is a thousand ridges, and rounding is not."""
+    x, z = (torch.randn(n, 5, generator=torch.Generator().manual_seed(n)) for n in (400, 100))
+    y = x[:, 0] * x[:, 1]
+    kernel = TangentKernel(nn.Sequential(nn.Linear(5, 64), nn.ReLU(), nn.Linear(64, 1)))
+    K, k = kernel(x + mean), kernel(z + mean, x + mean)
+    ridge = share * float(K.diagonal().mean())
+    exact = k.double() @ torch.linalg.solve(K.double() + ridge * torch.eye(400).double(), y.double())
+    machine = KernelRegression(ridge=ridge, solver=solver).fit(K, y)
+    found = machine.predict(k)
+    assert found.dtype == torch.float32
+    assert (found - exact).norm() < 0.01 * exact.norm()
+    path = KernelRegression(ridge=ridge, solver="eigh").fit(K, y).ridge_path([3 * ridge])[0]
+    other = k.double() @ torch.linalg.solve(K.double() + 3 * ridge * torch.eye(400).double(), y.double())
+    assert (path.predict(k) - other).norm() < 0.01 * other.norm()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_large_sample_takes_nothing_from_the_others(dtype):
+    generator = torch.Generator().manual_seed(0)
+    x, z = (torch.randn(n, 4, generator=generator, dtype=torch.float64) for n in (200, 50))
+    x[0] *= 1e3
+    y, K, k = torch.sin(x[:, 1]), (1 + x @ x.T) ** 2, (1 + z @ x.T) ** 2
+    exact = k @ torch.linalg.solve(K + torch.eye(200), y)
+    found = KernelRegression(ridge=1.0).fit(K.to(dtype), y.to(dtype)).predict(k.to(dtype))
+    assert (found - exact).norm() < 1e-3 * exact.norm()
 
 
 @pytest.mark.parametrize("kernel", ["trace", "full"])

@@ -87,13 +87,41 @@ class Decomposition:
         return (Q @ torch.linalg.solve(M, Ry.where(vanishes, Py + ridge * Ry))).flatten(0, 1).to(dtype)
 
 
-def decompose(matrix: Float[Tensor, "n n"], *, cutoff: float | None = None) -> Decomposition:
-    """Of a symmetric matrix, with |λ| above the cut-off times the largest |λ|; n ε where it is None."""
+@dataclass(frozen=True)
+class Eigenpairs:
+    """All eigenpairs of a symmetric matrix K, from which each ridge takes those that it can tell from zero."""
+
+    values: Float[Tensor, " n"]
+    vectors: Float[Tensor, "n n"]
+    zero: float
+    """What counts as zero where it would be divided by."""
+    noise: float
+    """What counts as zero under a ridge: twice as far as eigenvalues of a positive K lie below zero."""
+
+    def at(self, ridge: float) -> Decomposition:
+        """Those that do not vanish; a ridge holds all that is more than noise, however small it is."""
+        zero = self.noise if ridge else self.zero
+        kept = self.values.abs() > zero
+        return Decomposition(self.values[kept], self.vectors[:, kept], zero)
+
+
+def decompose(
+    matrix: Float[Tensor, "n n"], *, cutoff: float | None = None, made_in: torch.dtype | None = None
+) -> Eigenpairs:
+    """Of a symmetric matrix.
+
+    Args:
+        matrix: K.
+        cutoff: |λ| up to this times the largest |λ| counts as zero; n ε where it is None.
+        made_in: the dtype that K was computed in, whose ε that is; None for its own.
+    """
     values, vectors = torch.linalg.eigh(matrix)
-    rtol = len(values) * torch.finfo(matrix.dtype).eps if cutoff is None else cutoff
-    zero = rtol * float(values.abs().max())
-    kept = values.abs() > zero
-    return Decomposition(values[kept], vectors[:, kept], zero)
+    n, largest = len(values), float(values.abs().max())
+    if cutoff is not None:
+        return Eigenpairs(values, vectors, cutoff * largest, cutoff * largest)
+    zero, rounding = (n * torch.finfo(kind).eps * largest for kind in (made_in or matrix.dtype, matrix.dtype))
+    below = max(0.0, -float(values.min()))
+    return Eigenpairs(values, vectors, zero, min(zero, 2 * below + rounding))
 
 
 def decompose_features(Phi: Float[Tensor, "n d"], *, cutoff: float | None = None) -> Decomposition:

@@ -29,7 +29,7 @@ class Eigen(Method):
         shifted = K.shift(ridge) if ridge else K
         matrix = shifted.dense(self.memory)
         check_finite(matrix, "kernel matrix")
-        parts, n = decompose(matrix, cutoff=self.rtol), len(matrix)
+        parts, n = decompose(matrix, cutoff=self.rtol).at(0.0), len(matrix)
         X = parts.dual(Y, ridge=0.0)
 
         residuals = relative_residuals(shifted, X, Y)

@@ -238,7 +238,7 @@ class Dynamics:
         A positive kernel has |K(z, X) v|² <= K(z, z) λ. Late in training the weights of such modes are 1 / λ.
         """
         seen = _product(kernel, self._modes.vectors[:, modes][None])[0]
-        return seen.where(self._modes.in_range[modes] | (seen.abs() > self._modes.cutoff), 0.0)
+        return seen.where(self._modes.in_range[modes] | (seen.abs() > self._modes.rounding), 0.0)
 
     def _times(self, t: Times) -> Float[Tensor, " t"]:
         """The times in a row, checked."""

@@ -20,7 +20,9 @@ class Modes:
     vectors: Float[Tensor, "n n"]
     """As columns."""
     cutoff: float
-    """What may be zero: n ε λ_max with the ε of the kernel's dtype, or as far as eigenvalues below zero show."""
+    """Eigenvalues that may be zero: n ε λ_max, with the ε of the kernel, or as far as those below zero show."""
+    rounding: float
+    """What rounding makes of zero in a product of a row of the kernel with a vector of length 1."""
 
     @classmethod
     def of(cls, K: Operator) -> "Modes":
@@ -35,10 +37,12 @@ class Modes:
         s = spectrum((matrix + matrix.T) / 2)
         values = clip(s.values, made_in=K.dtype)
         # Rounding goes as far above zero as it goes below, such as that of a kernel computed in float32.
-        cutoff = max(
-            len(matrix) * torch.finfo(K.dtype).eps * float(s.values.abs().max()), -2 * float(s.values.min())
-        )
-        return cls(values, s.vectors, cutoff)
+        n, eps, below = len(matrix), torch.finfo(K.dtype).eps, max(0.0, -float(s.values.min()))
+        cutoff = max(n * eps * float(s.values.abs().max()), 2 * below)
+        # Independent errors of size σ in all entries reach eigenvalues of 2 σ √n; of many products some reach 5 σ,
+        # and more for points that are larger than those of the training.
+        rounding = max(4 * eps * float(matrix.abs().max()), 8 * below / n**0.5)
+        return cls(values, s.vectors, cutoff, rounding)
 
     @property
     def in_range(self) -> Bool[Tensor, " n"]:

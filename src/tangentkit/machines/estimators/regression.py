@@ -164,7 +164,7 @@ class KernelRegression(RegressorMixin, KernelMachine):
         mean = self._mean(Z)
         mean = mean + self._initial.at(Z, f0, like=mean)
         if return_cov:
-            return self._shaped(mean, X), self._in_kind(self._covariance(Z, prior), X)
+            return self._shaped(mean, X), self._in_kind(self._covariance(Z, prior).to(self._targets.dtype), X)
         if return_std:
             deviations = self._variances(Z, prior).sqrt().reshape(len(mean), -1).expand_as(mean)
             return self._shaped(mean, X), self._shaped(deviations, X)
@@ -278,6 +278,8 @@ class KernelRegression(RegressorMixin, KernelMachine):
         return weigh(k.T, self._roots)
 
     def _shaped(self, values: Float[Tensor, "n c"], X: Any = None) -> Any:
+        # A ridge may have asked for a solution in float64; what is given has the dtype of the kernel.
+        values = values.to(self._targets.dtype)
         return self._in_kind(values[:, 0] if self._is_flat else values, X)
 
 

@@ -17,6 +17,7 @@ from tangentkit.linalg.operators.checks import rounding
 from tangentkit.linalg.operators.operator import Memory, TransformedOperator
 from tangentkit.linalg.solvers.decomposition import (
     Decomposition,
+    Eigenpairs,
     decompose,
     decompose_features,
     largest_ratio,
@@ -94,6 +95,8 @@ class DecomposedFit(Fit):
     """K̂ = U diag(λ) Uᵀ, eigenvalues up to a cut-off left out: the fit of least norm."""
 
     parts: Decomposition
+    pairs: Eigenpairs | None = None
+    """All eigenpairs of K̂, where there was a K̂ to decompose."""
 
     def halves(self, k: Float[Tensor, "n m"]) -> tuple[Tensor, Tensor]:
         """(λ + ridge)^(-1/2) Uᵀ k̂, with signs where an eigenvalue is negative."""
@@ -110,15 +113,16 @@ class DecomposedFit(Fit):
 
     def with_ridge(self, ridge: float, Y: Float[Tensor, "n q"]) -> "DecomposedFit":
         """The fit with another ridge, from the same decomposition."""
-        solve = self.parts.primal if self.is_primal else self.parts.dual
+        parts = self.parts if self.pairs is None else self.pairs.at(ridge)
+        solve = parts.primal if self.is_primal else parts.dual
         # Of the samples' equations only what lies outside the eigenvectors is left, and with a ridge nothing.
         residual = (
-            self.parts.misfit(Y, ridge=ridge)
+            parts.misfit(Y, ridge=ridge)
             if self.is_primal
-            else self.parts.misfit(Y, ridge=0.0) * (not self.parts.reaches_beyond(ridge))
+            else parts.misfit(Y, ridge=0.0) * (not parts.reaches_beyond(ridge))
         )
-        coefficients = solve(Y, ridge=ridge).to(self.coefficients)
-        return replace(self, coefficients=coefficients, ridge=ridge, residual=residual)
+        coefficients = solve(Y.to(parts.vectors), ridge=ridge).to(self.coefficients)
+        return replace(self, coefficients=coefficients, ridge=ridge, residual=residual, parts=parts)
 
 
 @dataclass(frozen=True)
@@ -262,11 +266,17 @@ def fit_eigen(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float, method: Eig
     Raises:
         BudgetError: K is beyond the memory budget.
     """
-    parts = decompose(K.dense(method.memory), cutoff=method.rtol)
-    alpha = parts.dual(Y, ridge=ridge)
-    residual = float(relative_residuals(K.shift(ridge) if ridge else K, alpha, Y).max())
+    matrix = K.dense(method.memory)
+    # A ridge may be far above the rounding of a matrix in float32 and far below that of its eigenvalues.
+    double = in_working_precision(matrix) if ridge else matrix
+    pairs = decompose(double, cutoff=method.rtol, made_in=matrix.dtype)
+    parts, shifted = pairs.at(ridge), K.shift(ridge) if ridge else K
+    alpha = parts.dual(Y.to(double), ridge=ridge)
+    residual = float(relative_residuals(shifted, alpha.to(Y), Y).max())
     message = f"solved on {len(parts.values)} of {K.shape[0]} eigenvectors"
-    return DecomposedFit(alpha, ridge, residual, message, parts)
+    if 0 < ridge <= parts.zero:
+        message += f"; ridge={ridge:g} counts as none, being below what may be rounding, {parts.zero:.2g}"
+    return DecomposedFit(alpha, ridge, residual, message, parts, pairs)
 
 
 def fit_features(

@@ -14,6 +14,7 @@ from tangentkit.core.seeds import Key
 from tangentkit.linalg import (
     CG,
     Cholesky,
+    DenseOperator,
     Eigen,
     FactorOperator,
     Nystrom,
@@ -21,9 +22,10 @@ from tangentkit.linalg import (
     check_finite,
     symmetrized,
 )
-from tangentkit.linalg.operators.checks import below_zero
+from tangentkit.linalg.operators.checks import below_zero, rounding
 from tangentkit.linalg.operators.operator import Memory
 from tangentkit.linalg.solvers.positivity import not_positive
+from tangentkit.linalg.solvers.precision import in_working_precision
 from tangentkit.linalg.solvers.solution import Method
 from tangentkit.machines.kernel_sources import KernelSource
 from tangentkit.machines.solvers.fits import (
@@ -209,6 +211,10 @@ def _automatically(system: System) -> Solved:
         reason = f"three matrices of {size} are beyond the budget of {format_bytes(system.budget())}"
         return Solved("cg", reason, fit_iteratively(K, Y, ridge=ridge, method=_method(system, "cg")))
     fit = attempt_cholesky(K, Y, ridge=ridge, method=Cholesky(max_jitter=0.0, memory=K.nbytes))
+    if fit is None or fit.residual > rounding(Y.dtype):
+        held = _held_by_ridge(system, K, Y)
+        if held is not None:
+            return held
     if fit is not None and fit.converged:
         positive = "a ridge makes it" if ridge else "is"
         return Solved(
@@ -216,7 +222,11 @@ def _automatically(system: System) -> Solved:
         )
     fit = fit_eigen(K, Y, ridge=ridge, method=Eigen(rtol=system.cutoff, memory=K.nbytes))
     reason = f"with ridge={ridge:g} the kernel matrix is singular to working precision"
-    noise = float(-fit.parts.values.min() / fit.parts.values.abs().max()) if len(fit.parts.values) else 0.0
+    assert fit.pairs is not None
+    values = fit.pairs.values
+    noise = float(-values.min() / values.abs().max()) if values.any() else 0.0
+    if noise * float(values.abs().max()) <= fit.parts.zero:
+        noise = 0.0  # it is left out already
     if not noise <= below_zero(K.dtype):
         raise not_positive(K.dense(K.nbytes), ridge=ridge, hint='solver="eigh" to have it all the same')
     if noise > 0 and system.cutoff is None:
@@ -224,6 +234,24 @@ def _automatically(system: System) -> Solved:
         fit = fit_eigen(K, Y, ridge=ridge, method=Eigen(rtol=2 * noise, memory=K.nbytes))
         reason += f"; its negative eigenvalues show rounding of {noise:.1e}, which sets the cut-off"
     return Solved("eigh", reason, fit)
+
+
+def _held_by_ridge(system: System, K: Operator, Y: Float[Tensor, "n q"]) -> Solved | None:
+    """By Cholesky in float64, whatever the residual, where the ridge is above the rounding of the matrix.
+
+    Half of the ridge must make it positive definite, too: then rounding is no more than the other half. Cholesky does
+    not mind rows of very different sizes, while eigenvalues are known to the rounding of the largest alone.
+    """
+    bytes_each = K.shape[0] ** 2 * torch.float64.itemsize
+    if not system.ridge or system.cutoff is not None or not system.budget().holds(bytes_each, copies=3):
+        return None
+    double = DenseOperator(in_working_precision(K.dense(K.nbytes)))
+    method = Cholesky(max_jitter=0.0, memory=double.nbytes)
+    if method.factorize(double.shift(system.ridge / 2).dense(method.memory)) is None:
+        return None
+    fit = attempt_cholesky(double, Y.to(double.dtype), ridge=system.ridge, method=method)
+    reason = f"the ridge makes the kernel matrix ({format_bytes(double.nbytes)}) positive definite in float64"
+    return None if fit is None else Solved("cholesky", reason, fit)
 
 
 def _on_features(system: System, Phi: Float[Tensor, "n d"]) -> Solved | None:
