@@ -1,5 +1,7 @@
 """The kernel GLM against the reference, against scikit-learn's SGD, and against Adam written out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -12,6 +14,7 @@ from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, TangentKernel
 from tangentkit.machines import LBFGS, SGD, Adam, KernelGLM, Newton
+from tangentkit.machines.solvers import newton
 
 
 def problem(n=30, classes=3, *, seed=0):
@@ -223,3 +226,67 @@ def test_separable_data_without_a_ridge_have_no_optimum():
         machine = KernelGLM(ridge=0.0).fit(K, y)
     assert not machine.converged_
     torch.testing.assert_close(machine.predict(K), y)
+
+
+@pytest.mark.parametrize("solver", ["newton", "lbfgs"])
+@pytest.mark.parametrize("size", [1e-30, 1e-7, 1e7])
+def test_the_size_of_the_kernel_does_not_decide_what_is_converged(solver, size):
+    K, y = problem()
+    one, other = (
+        KernelGLM(solver=solver, ridge=1e-3 * s**2, scaling=None).fit(s * K, y) for s in (1.0, size)
+    )
+    assert one.converged_
+    assert other.converged_
+    np.testing.assert_allclose(other.losses_[-1], one.losses_[-1], rtol=1e-6)
+    torch.testing.assert_close(other.predict_proba(size * K), one.predict_proba(K), rtol=0, atol=1e-3)
+
+
+def test_adam_that_has_hardly_moved_is_not_converged_however_small_the_kernel():
+    K, y = problem()
+    machine = KernelGLM(solver=Adam(steps=50), ridge=1e-18, scaling=None, fit_intercept=False)
+    assert not machine.fit(1e-7 * K, y).converged_
+
+
+def test_adam_that_ends_above_its_start_says_so():
+    K, y = smooth_kernel(60)
+    with pytest.warns(ConvergenceWarning, match="above the start.*smaller learning_rate"):
+        KernelGLM(solver=Adam(steps=50), ridge=1e10, scaling=None).fit(1e7 * K, y)
+
+
+@pytest.mark.parametrize("scaling", ["diagonal", None])
+def test_one_large_entry_hides_no_gradient_of_the_others(scaling):
+    K, y = problem(n=50, classes=2, seed=3)
+    K[0, 0] = 1e4
+    ridge = 1e-12 / (float(K.diagonal().mean()) ** 2 if scaling else 1.0)
+    machine = KernelGLM(ridge=ridge, scaling=scaling).fit(K, y)
+    exact = KernelGLM(ridge=ridge, scaling=scaling, solver=Newton(tol=1e-10)).fit(K, y)
+    assert machine.converged_
+    assert machine.losses_[-1] < 1.1 * exact.losses_[-1]
+    with pytest.warns(ConvergenceWarning, match="stopped after 100 steps"):
+        slow = KernelGLM(ridge=ridge, scaling=scaling, solver=LBFGS(max_steps=100)).fit(K, y)
+    assert slow.losses_[-1] > 1.1 * exact.losses_[-1]
+
+
+def test_lbfgs_that_gets_stuck_returns_the_best_point_that_it_saw():
+    K, y = problem(n=60, classes=2)
+    sizes = torch.ones(60, 1, dtype=K.dtype)
+    sizes[3] = 1e4
+    with pytest.warns(ConvergenceWarning, match="stopped after"):
+        machine = KernelGLM(ridge=1e-12, solver="lbfgs").fit(sizes * K * sizes.T, y)
+    assert machine.losses_[-1] == pytest.approx(min(machine.losses_))
+    assert machine.losses_[-1] <= machine.losses_[0]
+
+
+def test_newton_does_not_return_what_is_worse_than_its_start(monkeypatch):
+    found = newton.minimize
+
+    def lost_in_rounding(*args, **options):
+        minimum = found(*args, **options)
+        return replace(minimum, coefficients=-1e6 * minimum.coefficients)
+
+    monkeypatch.setattr(newton, "minimize", lost_in_rounding)
+    K, y = problem()
+    with pytest.warns(ConvergenceWarning, match="rounding hides the optimum"):
+        machine = KernelGLM(ridge=1e-4).fit(K, y)
+    assert not machine.dual_coef_.any()
+    np.testing.assert_allclose(machine.losses_, [np.log(3)])

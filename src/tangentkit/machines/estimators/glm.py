@@ -116,8 +116,9 @@ class KernelGLM(KernelClassifier):
         self.intercept_ = self._in_kind(found.b)
         self.n_iter_, self.converged_, self.message_ = found.steps, found.converged, found.message
         self.losses_ = found.losses
-        # The steps of Adam are what was asked for, not a limit.
-        if not (found.converged or isinstance(solver, Adam)):
+        # The steps of Adam are what was asked for, not a limit, unless they lead nowhere.
+        is_as_asked = isinstance(solver, Adam) and found.losses[-1] <= found.losses[0]
+        if not (found.converged or is_as_asked):
             warnings.warn(f"KernelGLM: {found.message}", ConvergenceWarning, stacklevel=2)
         return self
 

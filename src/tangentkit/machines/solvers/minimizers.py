@@ -3,10 +3,15 @@
 The objective is the mean cross-entropy of logits K A + b with a ridge,
 
     φ(A, b) = Σ_i w_i ℓ(y_i, z_i) / Σ_i w_i + (ridge / 2) ‖A‖²,    z = K A + b.
+
+Convergence is judged without units. A gradient is small beside what it could be, |(Kᵀ R)_i| ≤ ‖K_i‖ ‖R‖ with R at
+zero, whatever the size of K or of one of its rows; and beside φ, since where a kernel separates the classes all
+gradients are as small as φ is, long before φ is at its minimum.
 """
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -23,6 +28,10 @@ from tangentkit.linalg.operators.operator import Memory
 from tangentkit.machines.solvers import newton
 from tangentkit.machines.solvers.grams import Gram, HeldGram
 
+MOST_POWER = 300
+"""Of two, by which a kernel is divided: squares of it are numbers still."""
+NEAR = 1e-3
+"""How far φ may be above its minimum at the end of Newton's method, as a share of φ, where the gradient is small."""
 MARGIN = 0.5
 """The share of the tolerance that Newton aims at: it knows the logits by recurrences, and A and b are judged."""
 
@@ -57,6 +66,15 @@ class Objective:
         """K A."""
         return self.gram.times(A) / self.scale
 
+    def in_units(self, size: float) -> tuple["Objective", float]:
+        """The same for a kernel divided by the power of two near `size`, and this number.
+
+        Its minimum A is that of this objective times that number, which rounds nothing. By a size near that of K_ii,
+        A and b matter alike.
+        """
+        unit = 2.0 ** max(-MOST_POWER, min(MOST_POWER, round(math.log2(size)))) if size > 0 else 1.0
+        return replace(self, scale=self.scale * unit, ridge=self.ridge / unit**2), unit
+
     def held(self) -> tuple["Objective", Float[Tensor, "nb nb"]]:
         """The same with K as a matrix, which is given as well: for fits that read it very often."""
         K = self.gram.held(self.memory).K / self.scale
@@ -75,9 +93,20 @@ class Objective:
         self, p: Float[Tensor, "n c"], A: Float[Tensor, "nb q"]
     ) -> tuple[Float[Tensor, "nb q"], Float[Tensor, " c"]]:
         """∂φ/∂A and ∂φ/∂b where the probabilities are known."""
-        R = self.weights[:, None] * (p - torch.nn.functional.one_hot(self.labels, self.classes))
+        R = self.residuals(p)
         db = R.sum(0) if self.intercept else torch.zeros_like(R[0])
         return self.times(R.reshape(A.shape)) + self.ridge * A, db
+
+    def residuals(self, p: Float[Tensor, "n c"]) -> Float[Tensor, "n c"]:
+        """R."""
+        return self.weights[:, None] * (p - torch.nn.functional.one_hot(self.labels, self.classes))
+
+    def slope(self, K: Float[Tensor, "nb nb"]) -> Callable[[Tensor, Tensor], float]:
+        """The map from ∂φ/∂A and ∂φ/∂b to the largest of their entries, each relative to what it could be at zero."""
+        uniform = torch.full_like(self.weights, 1 / self.classes)[:, None].expand(-1, self.classes)
+        size, rows = self.residuals(uniform).norm(), K.norm(dim=1, keepdim=True) / self.scale
+        of_A, of_b = size * rows.where(rows > 0, 1.0), size * len(self.labels) ** 0.5
+        return lambda dA, db: float(torch.maximum((dA / of_A).abs().max(), (db / of_b).abs().max()))
 
 
 @dataclass(frozen=True)
@@ -121,6 +150,7 @@ class Newton(Minimizer):
         Raises:
             BudgetError: the matrices are beyond the memory budget.
         """
+        objective, unit = objective.in_units(abs(objective.gram.mean_diagonal()) / objective.scale)
         roots = objective.weights.sqrt()
         space, lift = objective.gram.squared_space(
             roots,
@@ -135,7 +165,7 @@ class Newton(Minimizer):
         def norm(p: Tensor, coefficients: Tensor) -> float:
             return _norm(objective.gradient_at(p, lift(coefficients)))
 
-        goal = newton.Goal(slope=MARGIN * self.tol, norm=norm)
+        goal = newton.Goal(slope=MARGIN * self.tol, norm=norm, near=NEAR)
         found = newton.minimize(likelihood, goal=goal, max_steps=self.max_steps)
 
         A, b = lift(found.coefficients), torch.zeros(objective.classes).to(roots)
@@ -143,12 +173,20 @@ class Newton(Minimizer):
             b = objective.weights @ (found.logits - objective.times(A).reshape(targets.shape))
             b = b - b.mean()  # the softmax does not see what is common to all
         value, *gradient = objective.gradient(A, b)
-        _, *at_zero = objective.gradient(*objective.zeros())
-        size, first = _norm(gradient), _norm(at_zero)
-        converged, message = found.converged and size <= self.tol * first, found.message
+        start, *at_zero = objective.gradient(*objective.zeros())
+        if not value <= start:
+            return Fitted(
+                *objective.zeros(),
+                found.steps,
+                False,
+                f"rounding hides the optimum: {found.message}",
+                [float(start)],
+            )
+        slope = _norm(gradient) / (_norm(at_zero) or 1.0)
+        converged, message = found.converged and slope <= self.tol, found.message
         if found.converged and not converged:
-            message = f"rounding leaves a relative gradient of {size / first:.1e} (wanted {self.tol:.1e})"
-        return Fitted(A, b, found.steps, converged, message, [float(value)])
+            message = f"rounding leaves a relative gradient of {slope:.1e} (wanted {self.tol:.1e})"
+        return Fitted(A / unit, b, found.steps, converged, message, [float(value)])
 
 
 @dataclass(frozen=True)
@@ -157,11 +195,14 @@ class LBFGS(Minimizer):
 
     max_steps: int = 1000
     tol: float = 1e-6
-    """The largest entry of the gradient at the end."""
+    """The largest entry of the gradient at the end, relative to what it could be and to the objective."""
 
     def minimize(self, objective: Objective) -> Fitted:
         """Minimizes the objective, starting from zero."""
-        (rows, q), (objective, K), losses = objective.shape, objective.held(), []
+        objective, K = objective.held()
+        objective, unit = objective.in_units(float(K.diagonal().abs().median()))
+        (rows, q), losses, slopes, slope = objective.shape, [], [], objective.slope(K)
+        best = np.zeros(rows * q + objective.classes)
 
         def split(x: np.ndarray) -> tuple[Tensor, Tensor]:
             values = torch.from_numpy(x).to(K)
@@ -170,18 +211,33 @@ class LBFGS(Minimizer):
         def value_and_gradient(x: np.ndarray) -> tuple[float, np.ndarray]:
             value, dA, db = objective.gradient(*split(x))
             losses.append(float(value))
+            slopes.append(_beside(slope(dA, db), losses))
+            if losses[-1] <= min(losses):
+                best[:] = x
             return losses[-1], torch.cat([dA.flatten(), db]).double().cpu().numpy()
 
-        options = {"maxiter": self.max_steps, "maxfun": 10 * self.max_steps, "gtol": self.tol, "ftol": 0.0}
-        start = np.zeros(rows * q + objective.classes)
-        found = minimize(value_and_gradient, start, jac=True, method="L-BFGS-B", options=options)
-        largest = float(np.abs(found.jac).max())
-        converged = largest <= self.tol
-        taken = counted(found.nit, "step")
-        message = f"{'converged' if converged else 'stopped'} after {taken}, gradient {largest:.1e}"
+        def stop_where_flat(_: np.ndarray) -> None:
+            # The last point that was tried is the one that a step has just taken.
+            if slopes[-1] <= self.tol:
+                raise StopIteration
+
+        found = minimize(
+            value_and_gradient,
+            np.zeros_like(best),
+            jac=True,
+            method="L-BFGS-B",
+            callback=stop_where_flat,
+            options={"maxiter": self.max_steps, "maxfun": 10 * self.max_steps, "gtol": 0.0, "ftol": 0.0},
+        )
+        A, b = split(best)
+        value, *gradient = objective.gradient(A, b)
+        losses.append(float(value))
+        left = _beside(slope(*gradient), losses)
+        converged, taken = left <= self.tol, counted(found.nit, "step")
+        message = f"{'converged' if converged else 'stopped'} after {taken}, relative gradient {left:.1e}"
         if not converged:
             message += f" (wanted {self.tol:.1e}); try a larger ridge, more max_steps, or a normalized kernel"
-        return Fitted(*split(found.x), int(found.nit), converged, message, losses)
+        return Fitted(A / unit, b, int(found.nit), converged, message, losses)
 
 
 @dataclass(frozen=True)
@@ -245,11 +301,11 @@ class Adam(Minimizer):
     learning_rate: float = 1e-3
     betas: tuple[float, float] = (0.9, 0.999)
     tol: float = 1e-6
-    """What counts as converged: the largest entry of the gradient at the end."""
+    """What counts as converged: the largest entry of the gradient at the end, relative as that of `LBFGS`."""
 
     def minimize(self, objective: Objective) -> Fitted:
         """Minimizes the objective, starting from zero."""
-        objective, _ = objective.held()
+        objective, K = objective.held()
         A, b = objective.zeros()
         optimizer = torch.optim.Adam([A, b], lr=self.learning_rate, betas=self.betas)
         losses: list[float] = []
@@ -258,9 +314,19 @@ class Adam(Minimizer):
             losses.append(float(value))
             optimizer.step()
         value, dA, db = objective.gradient(A, b)
-        largest = float(torch.cat([dA.flatten(), db]).abs().max())
-        message = f"{counted(self.steps, 'step')} of Adam, gradient {largest:.1e}"
-        return Fitted(A, b, self.steps, largest <= self.tol, message, [*losses, float(value)])
+        losses.append(float(value))
+        slope = _beside(objective.slope(K)(dA, db), losses)
+        message = f"{counted(self.steps, 'step')} of Adam, relative gradient {slope:.1e}"
+        if losses[-1] > losses[0]:
+            message += (
+                f", above the start: {losses[-1]:.3g}, from {losses[0]:.3g}; try a smaller learning_rate"
+            )
+        return Fitted(A, b, self.steps, slope <= self.tol, message, losses)
+
+
+def _beside(slope: float, losses: list[float]) -> float:
+    """A gradient relative to φ, which began as the first of the losses and is now the last."""
+    return slope / max(losses[-1] / losses[0], np.finfo(float).eps)
 
 
 def _norm(parts: Iterable[Tensor]) -> float:

@@ -13,6 +13,7 @@ near the matrix, whatever the spectrum of Ĥ: conjugate gradients need few steps
 of Ĥ + (ridge / c̄) Π, which is made once or a few times.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -107,6 +108,9 @@ class Goal:
     """How far φ may be above its minimum, as the Newton decrement tells."""
     slope: float = 0.0
     """The norm of the gradient, relative to that at zero."""
+    near: float = math.inf
+    """How far φ may be above its minimum where that norm is reached, as a share of φ: where the kernel separates
+    classes, the gradient becomes small long before φ is at its minimum."""
     norm: Callable[[Float[Tensor, "n c"], Float[Tensor, "k q"]], float] | None = None
     """That norm from the probabilities and the coefficients; None takes the norm of the function it is."""
 
@@ -143,7 +147,8 @@ def minimize(likelihood: Likelihood, *, goal: Goal, max_steps: int) -> Minimum:
         norm = goal.norm(p, space.coefficients(a)) if goal.norm else space.norm(g)
         first = first or norm
         slope = norm / first if first else 0.0
-        done = slope <= goal.slope or gap <= goal.gap
+        is_near = not slope or gap <= goal.near * float(value)
+        done = (slope <= goal.slope and is_near) or gap <= goal.gap
         if done or stuck or taken >= max_steps:
             break
         wanted = likelihood.shift(p)
@@ -151,7 +156,7 @@ def minimize(likelihood: Likelihood, *, goal: Goal, max_steps: int) -> Minimum:
             inverse, shift = None, wanted  # the old inverse is freed before the new one is made
             inverse = space.inverse(shift)
         # No more of the step than the goal asks for.
-        enough = max(min(MOST_LEFT, slope), goal.slope / (3 * slope))
+        enough = min(MOST_LEFT, max(slope, goal.slope / (3 * slope)))
         step, along = _step(likelihood, inverse, p, g, enough=enough)
         decrement = -space.inner(g, step, along)
         gap = decrement / 2
