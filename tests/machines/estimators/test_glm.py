@@ -267,6 +267,13 @@ def test_one_large_entry_hides_no_gradient_of_the_others(scaling):
     assert slow.losses_[-1] > 1.1 * exact.losses_[-1]
 
 
+def test_where_the_start_is_the_optimum_lbfgs_is_converged():
+    K, y = torch.ones(30, 30, dtype=torch.float64), torch.arange(30) % 3
+    machine = KernelGLM(ridge=1e-4, solver="lbfgs").fit(K, y)
+    assert machine.converged_
+    np.testing.assert_allclose(machine.losses_[-1], np.log(3))
+
+
 def test_lbfgs_that_gets_stuck_returns_the_best_point_that_it_saw():
     K, y = problem(n=60, classes=2)
     sizes = torch.ones(60, 1, dtype=K.dtype)

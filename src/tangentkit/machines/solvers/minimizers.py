@@ -174,7 +174,7 @@ class Newton(Minimizer):
             b = b - b.mean()  # the softmax does not see what is common to all
         value, *gradient = objective.gradient(A, b)
         start, *at_zero = objective.gradient(*objective.zeros())
-        if not value <= start:
+        if not value <= start * (1 + 100 * torch.finfo(start.dtype).eps):
             return Fitted(
                 *objective.zeros(),
                 found.steps,
