@@ -7,9 +7,9 @@ Two things tell the error of a kernel R = Φ Φᵀ that is sketched in D coordin
 * The law of a dense sketch, Var R_ij = (R_ii R_jj + R_ij²) / D, which hash sketches keep up to entries that cannot
   meet. It has no noise to speak of.
 
-So the law says how errors are spread over entries. How large they are in all is a compromise of both, on the scale of
-logarithms, in which the gap counts the more, the less its distance from the law can be chance. That is the error of a
-typical seed; `evidence` tells that of the seed at hand from exact norms.
+So the law says how errors are spread over entries. How large they are in all is a compromise of both, in which the gap
+counts the more, the less its distance from the law can be chance (`likely_scale`). That is the error of a typical seed;
+`evidence` tells that of the seed at hand from exact norms.
 """
 
 import math
@@ -26,8 +26,8 @@ from tangentkit.sketch.error.evidence import ROUNDING, Evidence, evidence
 
 ENTRIES = 2**22
 """Entries of Gram matrices that are formed at a time."""
-DOUBT = 0.1
-"""Relative error that the law may have where nothing speaks against it."""
+DOUBT = 1.0
+"""How fast the odds fall that the law is wrong: by a factor e for a variance that is a factor e larger or smaller."""
 TINY = torch.finfo(torch.float64).tiny
 
 
@@ -158,10 +158,7 @@ class Sketched:
             return sums.gap  # the law knows nothing of the error of signs
         # The gap is a sum of squares over pairs of eigenvectors, with weights λ_i λ_j: worth at least so many terms.
         terms = (sums.law * self.sketched.shape[1] / sums.residual.clamp_min(TINY)).square() / 4
-        chance = 1 / (2 * terms.clamp_min(0.5))
-        distance = (sums.gap / sums.law).log() / 2
-        doubt = (distance.square() - chance).clamp_min(DOUBT**2)
-        return sums.law * (2 * distance * doubt / (doubt + chance)).exp()
+        return sums.law * likely_scale(sums.gap / sums.law, terms.clamp_min(0.5))
 
     def _sums(self, other: "Sketched", more: Sequence[tuple["Sketched", "Sketched"]] = ()) -> "_Sums":
         """Over all entries; the gap is the mean of these and of more sketches of the same samples."""
@@ -185,6 +182,24 @@ class Sketched:
             kernel = self.shares[0] * first + self.shares[1] * second
             law = (phi[rows].square().sum(1)[:, None] * norms + kernel.square()) / phi.shape[1]
             yield law, first, second, self.exact[rows].double() @ other.exact.double().T
+
+
+def likely_scale(ratio: Tensor, terms: Tensor) -> Tensor:
+    """The most probable factor on the law, where the gap is `ratio` times it and a mean of so many squares.
+
+    With ratio = factor χ²_k / k and the prior exp(-DOUBT |log factor|), of twice the logarithm of the error. A single
+    square is near to zero too often to speak for a small error.
+
+    Example:
+        >>> one, many = torch.tensor([1.0, 1000.0]).double()
+        >>> small = torch.tensor(0.01).double()
+        >>> likely_scale(small, one).item(), round(likely_scale(small, many).item(), 4)
+        (1.0, 0.01)
+    """
+    pull = 2 * DOUBT / terms
+    fallen = torch.where(pull < 1, ratio / (1 - pull).clamp_min(TINY), 1.0).clamp_max(1)
+    grown = (ratio / (1 + pull)).clamp_min(1)
+    return torch.where(ratio < 1, fallen, grown)
 
 
 def _bands(n: int, m: int) -> Iterator[slice]:
