@@ -7,9 +7,9 @@ Two things tell the error of a kernel R = Φ Φᵀ that is sketched in D coordin
 * The law of a dense sketch, Var R_ij = (R_ii R_jj + R_ij²) / D, which hash sketches keep up to entries that cannot
   meet. It has no noise to speak of.
 
-So the law says how errors are spread over entries. How large they are in all is a compromise of both, in which the gap
-counts the more, the less its distance from the law can be chance (`likely_scale`). That is the error of a typical seed;
-`evidence` tells that of the seed at hand from exact norms.
+So the law says how errors are spread over entries. How large they are in all is a compromise of both, in which the
+gap counts the more, the less its distance from the law can be chance (`likely_scale`). That is the error of a typical
+seed; `evidence` tells that of the seed at hand from exact norms.
 """
 
 import math
