@@ -152,3 +152,18 @@ def test_bad_landmarks_and_options_are_refused():
         )
     with pytest.warns(ConvergenceWarning, match="not converged after 1 step"):
         NystromRegression(rbf, ridge=1e-8, solver="falkon", max_steps=1, landmarks=15).fit(x, y)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_large_landmark_is_no_ridge_for_all_others(dtype):
+    generator = torch.Generator().manual_seed(0)
+    x, z = (torch.randn(n, 4, generator=generator, dtype=torch.float64) for n in (100, 30))
+    x[0] *= 1e3
+
+    def kernel(a, b):
+        return (1 + a @ b.T) ** 2
+
+    y = torch.sin(x[:, 1])
+    exact = kernel(z, x) @ torch.linalg.solve(kernel(x, x) + torch.eye(100), y)
+    machine = NystromRegression(kernel=kernel, landmarks=100, ridge=1.0).fit(x.to(dtype), y.to(dtype))
+    assert (machine.predict(z.to(dtype)) - exact).norm() < 1e-3 * exact.norm()

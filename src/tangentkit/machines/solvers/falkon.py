@@ -108,14 +108,18 @@ def _factor(inner: Float[Tensor, "m m"], ridge: float) -> Factor:
 
 
 def upper_root(M: Float[Tensor, "m m"], *, jitter: float) -> Float[Tensor, "m m"]:
-    """T with Tᵀ T = M + jitter I, the jitter relative to the mean of the diagonal and larger where it must be.
+    """T with Tᵀ T = M + jitter diag(M), the jitter larger where it must be.
+
+    A landmark has a share of its own k(x, x) added, so that a large one is no ridge for all others.
 
     Raises:
         NumericalError: M is not positive semi-definite, with its smallest eigenvalue.
     """
-    factor = factorize(M, least=jitter, most=MOST_JITTER)
+    sizes = M.diagonal().clamp_min(0).sqrt()
+    sizes = sizes.where(sizes > 0, 1.0)
+    factor = factorize(M / sizes / sizes[:, None], least=jitter, most=MOST_JITTER)
     if factor is not None:
-        return factor.L.T
+        return factor.L.T * sizes
     scale = float(M.diagonal().mean())
     smallest = float(torch.linalg.eigvalsh(M)[0])
     raise NumericalError(
