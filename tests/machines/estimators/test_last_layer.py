@@ -5,6 +5,7 @@ import copy
 import numpy as np
 import pytest
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression, Ridge
 from torch import nn
 from torch.nn.utils import parametrizations
@@ -118,6 +119,88 @@ def test_a_large_mean_of_the_features_hides_no_class(mean, shares):
     h[:, 0] += 4 * labels
     better = tk.refit_last_layer(nn.Sequential(nn.Linear(10, 2)).double(), h[:300], labels[:300])
     assert (better(h[300:]).argmax(1) == labels[300:]).double().mean() > 0.93
+
+
+@pytest.mark.parametrize("mean", [1e3, 1e4])
+def test_a_large_mean_of_the_inputs_hides_no_class(mean):
+    generator = torch.Generator().manual_seed(1)
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Linear(5, 30), nn.ReLU(), nn.Linear(30, 2)).double()
+    h = torch.randn(1400, 5, dtype=torch.float64, generator=generator)
+    noise = 0.3 * torch.randn(1400, dtype=torch.float64, generator=generator)
+    labels = (h[:, 0] + noise > 0).long()
+    better = tk.refit_last_layer(model, h[:400] + mean, labels[:400])
+    assert (better(h[400:] + mean).argmax(1) == (h[400:, 0] > 0)).double().mean() > 0.95
+
+
+def one_small_feature(noise, size, n=600):
+    """Features of noise, and one that is small and tells all."""
+    h = torch.randn(n, noise + 1, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    h[:, noise] *= size
+    return h, (h[:, noise] > 0).long()
+
+
+@pytest.mark.parametrize("noise", [5, 30])
+def test_a_small_feature_that_tells_all_is_found_among_large_ones_that_tell_nothing(noise):
+    h, labels = one_small_feature(noise, 0.003)
+    model = nn.Sequential(nn.Linear(noise + 1, 1)).double()
+    chosen, best = (
+        tk.refit_last_layer(model, h[:150], labels[:150], ridge=ridge)(h[150:])[:, 0]
+        for ridge in (None, 1e-8 if noise == 5 else 1e-5)
+    )
+    truth = labels[150:].double()
+    found, least = (
+        nn.functional.binary_cross_entropy_with_logits(logits, truth) for logits in (chosen, best)
+    )
+    assert found < 1.1 * least
+
+
+def test_a_search_for_a_ridge_that_ends_while_weaker_ones_do_better_says_so():
+    h, labels = one_small_feature(5, 3e-4)
+    with pytest.warns(ConvergenceWarning, match="weaker ridges than 1e-12 .* might do better"):
+        tk.refit_last_layer(nn.Sequential(nn.Linear(6, 1)).double(), h, labels)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_samples_of_no_weight_do_not_choose_the_ridge(loss):
+    x, y, labels = samples(60)
+    generator = torch.Generator().manual_seed(3)
+    wild = 100 * torch.randn(40, 4, dtype=torch.float64, generator=generator)
+    targets, others = (
+        (y, 1000 * torch.randn(40, 3, dtype=torch.float64, generator=generator))
+        if loss == "squared"
+        else (labels, torch.arange(40) % 3)
+    )
+    model = network()
+    model[1] = nn.ReLU()  # its features go with the size of the samples
+    weights = torch.cat([torch.ones(60), torch.zeros(40)])
+    alone = tk.refit_last_layer(model, x, targets, loss=loss)
+    among = tk.refit_last_layer(
+        model, torch.cat([x, wild]), torch.cat([targets, others]), loss=loss, sample_weight=weights
+    )
+    torch.testing.assert_close(among[-1].weight, alone[-1].weight, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("loss", ["squared", "logistic"])
+def test_the_ridge_goes_with_the_size_of_the_weights(loss):
+    x, y, labels = samples(60)
+    targets = y if loss == "squared" else labels
+    weights = torch.rand(60, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    one, other = (
+        tk.refit_last_layer(network(), x, targets, loss=loss, sample_weight=size * weights)(x)
+        for size in (1.0, 1e-4)
+    )
+    torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-3)
+
+
+def test_few_weights_that_count_leave_the_ridge_to_the_samples_that_do():
+    x, y, _ = samples(60)
+    weights = torch.cat([torch.ones(40), torch.full((20,), 1e-9)])
+    y[40:] *= 1e3
+    alone, among = (
+        tk.refit_last_layer(network(), x[:n], y[:n], sample_weight=weights[:n])(x[:40]) for n in (40, 60)
+    )
+    torch.testing.assert_close(among, alone, rtol=0.0, atol=0.05)
 
 
 def test_one_sample_of_a_class_is_enough():

@@ -19,21 +19,22 @@ from tangentkit.empirical import ConjugateKernel
 from tangentkit.linalg.operators.matrices import as_tensor
 from tangentkit.machines.estimators.labels import label_weights
 from tangentkit.machines.estimators.logistic import KernelLogistic
+from tangentkit.machines.estimators.machine import sample_weights
 from tangentkit.machines.estimators.regression import KernelRegression
 
 Model = TypeVar("Model", bound=nn.Module)
 Loss = Literal["squared", "logistic"]
 
-RIDGES = [10.0**power for power in range(-10, 3)]
-"""Ridges that are tried, relative to the mean square of the singular values of the features."""
+RIDGES = [10.0**power for power in range(-12, 3)]
+"""Ridges that are tried, relative to the mean square of the singular values of the features about their mean."""
 ENOUGH = 4000
 """Samples on which a ridge is chosen, about."""
 FOLDS = 3
 """Parts of the samples that are held out in turn where no formula gives the errors of samples left out."""
 WEAKEST = RIDGES.index(1e-6)
-"""Where that search ends at the latest: weaker ridges take ever longer."""
+"""Where that search ends if nothing has been learned, and the loss does not fall."""
 WORTH_WHILE, PATIENCE = 0.01, 2
-"""It ends before after so many ridges in turn that gain less than this share of the loss."""
+"""It ends after so many ridges in turn by which the loss is higher than the least by more than this share."""
 ROUGHLY = 1e-4
 """How far above its minimum the mean cross-entropy may be where ridges are only compared."""
 TRIAL = 8
@@ -72,8 +73,8 @@ def refit_last_layer(
         loss: None takes "logistic" for integers and "squared" for other numbers. Labels under "squared" are
             targets 1 and 0.
         ridge: None takes the one with the least error of samples that are left out: for "squared" one by one, in
-            closed form; for "logistic" a third at a time, from strong ridges down as long as it falls.
-        sample_weight: (n,), not negative.
+            closed form; for "logistic" a third at a time, from strong ridges down until it rises.
+        sample_weight: (n,), not negative; samples of weight 0 count for nothing.
         layer: the name of the layer; by default the last linear layer that the model calls.
         forward: (model, batch) -> outputs (n, c), for models with other inputs or outputs.
 
@@ -110,12 +111,15 @@ def refit_last_layer(
     if loss == "logistic":
         labels = _labels(y, len(Phi), c)
         weights = label_weights(sample_weight, labels, np.arange(max(c, 2)))
-        V = _logistic(
-            Phi, labels, c, _held_out_ridge(Phi, labels, c, weights) if ridge is None else ridge, weights
-        )
+        counted = _counted(Phi, labels, weights)
+        if ridge is None:
+            ridge = _held_out_ridge(*counted, c, has_bias=head.bias is not None)
+        V = _logistic(*counted, c, ridge)
     else:
         targets = nn.functional.one_hot(_labels(y, len(Phi), c), c) if is_label and c > 1 else y
-        V = _squared(Phi, _targets(targets, len(Phi), c), ridge, sample_weight)
+        weights = sample_weights(sample_weight, n=len(Phi), like=Phi)
+        counted = _counted(Phi, _targets(targets, len(Phi), c), weights)
+        V = _squared(*counted, ridge, has_bias=head.bias is not None)
     _replace(head, V)
     rounding = torch.finfo(head.weight.dtype).eps * float((Phi[:TRIAL].abs() @ V.abs()).max())
     _check(twin, take(x, slice(TRIAL)), forward, Phi[:TRIAL] @ V, name, loss, rounding=rounding)
@@ -186,41 +190,82 @@ def _targets(y: Tensor, n: int, c: int) -> Float[Tensor, "n c"]:
     return y.double().reshape(n, c)
 
 
+def _counted(Phi: Float[Tensor, "m d"], y: Tensor, weights: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """The samples whose weight is above zero, and their weights: the others decide nothing."""
+    if weights is None:
+        return Phi, y, Phi.new_ones(len(Phi))
+    keep = weights > 0
+    return Phi[keep.to(Phi.device)], y[keep.to(y.device)], weights[keep]
+
+
 def _squared(
-    Phi: Float[Tensor, "n d"], Y: Float[Tensor, "n c"], ridge: float | None, weights: Any
+    Phi: Float[Tensor, "n d"],
+    Y: Float[Tensor, "n c"],
+    weights: Float[Tensor, " n"],
+    ridge: float | None,
+    *,
+    has_bias: bool,
 ) -> Float[Tensor, "d c"]:
     if ridge is not None:
         return torch.as_tensor(KernelRegression("features", ridge=ridge).fit(Phi, Y.to(Phi), weights).coef_)
     machine = KernelRegression("features", solver="features").fit(Phi, Y.to(Phi), weights)
-    path = machine.ridge_path(_ridges(Phi))
-    return min(path, key=lambda machine: float(machine.leave_one_out().square().mean())).coef_
+
+    def loss(machine: KernelRegression) -> float:
+        return float(weights.to(Phi) @ machine.leave_one_out().square().sum(1))
+
+    return min(machine.ridge_path(_ridges(Phi, weights, has_bias=has_bias)), key=loss).coef_
 
 
-def _ridges(Phi: Float[Tensor, "n d"]) -> list[float]:
-    """Ridges to choose from, ascending."""
-    scale = float(Phi.square().sum()) / min(Phi.shape)
-    return [scale * share for share in RIDGES]
+def _ridges(Phi: Float[Tensor, "n d"], weights: Float[Tensor, " n"], *, has_bias: bool) -> list[float]:
+    """Ridges to choose from, ascending, for the sizes of features; their mean is no size where there is a bias."""
+    w = weights.to(Phi)
+    scale = float(w @ Phi.square().sum(1))
+    if has_bias:
+        mean = w @ Phi / w.sum()
+        scale = max(float(w @ (Phi - mean).square().sum(1)), torch.finfo(Phi.dtype).eps * scale)
+    return [scale / min(Phi.shape) * share for share in RIDGES]
 
 
 def _held_out_ridge(
-    Phi: Float[Tensor, "n d"], labels: Int[Tensor, " n"], c: int, weights: Float[Tensor, " n"]
+    Phi: Float[Tensor, "n d"],
+    labels: Int[Tensor, " n"],
+    weights: Float[Tensor, " n"],
+    c: int,
+    *,
+    has_bias: bool,
 ) -> float:
-    """The ridge with the least cross-entropy of samples held out: from the strongest down, until it falls no more."""
+    """The ridge with the least cross-entropy of samples held out: from the strongest down, until that rises."""
     some = _spread(labels)
     share = float(weights[some].sum() / weights.sum())
     Phi, labels, weights = Phi[some.to(Phi.device)], labels[some], weights[some]
-    folds, best, least, idle = _folds(labels, weights), 1.0, math.inf, 0
-    # Strong ridges leave all but the largest direction out, often the mean of the features, and their losses are as
-    # good as equal: before something is learned, no gain is no reason to stop.
+    folds, ridges = _folds(labels), _ridges(Phi, weights, has_bias=has_bias)
     nothing_learned = sum(_share_loss(labels, weights, held) for held in folds)
-    for ridge in reversed(_ridges(Phi)[WEAKEST:]):
-        loss = sum(_held_out_loss(Phi, labels, c, weights, ridge, held) for held in folds)
-        idle = 0 if loss <= (1 - WORTH_WHILE) * least else idle + 1
+    best, least, before, risen = 1.0, math.inf, math.inf, 0
+    for ridge in reversed(ridges):
+        loss = sum(_held_out_loss(Phi, labels, weights, c, ridge, held) for held in folds)
+        is_falling, before = loss <= (1 - WORTH_WHILE) * before, loss
+        # What is as good as the best so far is no reason to stop: the small features may still be left out.
+        risen = risen + 1 if loss > (1 + WORTH_WHILE) * least else 0
         if loss < least:
             best, least = ridge, loss
-        if idle == PATIENCE and least <= (1 - WORTH_WHILE) * nothing_learned:
+        has_learned = least <= (1 - WORTH_WHILE) * nothing_learned
+        # Large features may tell nothing, and noise in them raises the loss before the small ones come in.
+        is_done = risen >= PATIENCE if has_learned else ridge <= ridges[WEAKEST] and not is_falling
+        if is_done:
             break
+    else:
+        if is_falling:
+            _warn_of_small_features()
     return best / share  # losses are summed over samples, and so are ridges
+
+
+def _warn_of_small_features() -> None:
+    warnings.warn(
+        f"refit_last_layer: weaker ridges than {RIDGES[0]:.0e} of the size of the features might do better still; "
+        "features of such different sizes, or so far from zero, had better be scaled (or give a ridge)",
+        ConvergenceWarning,
+        stacklevel=4,
+    )
 
 
 def _spread(labels: Int[Tensor, " n"]) -> Int[Tensor, " m"]:
@@ -232,8 +277,8 @@ def _spread(labels: Int[Tensor, " n"]) -> Int[Tensor, " m"]:
 def _held_out_loss(
     Phi: Float[Tensor, "n d"],
     labels: Int[Tensor, " n"],
-    c: int,
     weights: Float[Tensor, " n"],
+    c: int,
     ridge: float,
     held: Bool[Tensor, " n"],
 ) -> float:
@@ -241,7 +286,7 @@ def _held_out_loss(
         warnings.simplefilter(
             "ignore", ConvergenceWarning
         )  # the ridge that is chosen is fitted again, and tells
-        V = _logistic(Phi[~held], labels[~held], c, ridge, weights[~held], tol=ROUGHLY)
+        V = _logistic(Phi[~held], labels[~held], weights[~held], c, ridge, tol=ROUGHLY)
     logits = (Phi[held] @ V).cpu()
     logits = torch.cat([torch.zeros_like(logits), logits], 1) if c == 1 else logits
     losses = nn.functional.cross_entropy(logits, labels[held], reduction="none")
@@ -254,11 +299,11 @@ def _share_loss(labels: Int[Tensor, " n"], weights: Float[Tensor, " n"], held: B
     return float(-weights[held].cpu() @ (counts / counts.sum()).log()[labels[held]])
 
 
-def _folds(labels: Int[Tensor, " n"], weights: Float[Tensor, " n"]) -> list[Bool[Tensor, " n"]]:
+def _folds(labels: Int[Tensor, " n"]) -> list[Bool[Tensor, " n"]]:
     """Masks of samples to hold out, in turn within each class; the only sample of a class stays."""
     fold = torch.full_like(labels, FOLDS)
     for label in labels.unique():
-        members = ((labels == label) & (weights > 0)).nonzero()[:, 0]
+        members = (labels == label).nonzero()[:, 0]
         if len(members) > 1:
             fold[members] = torch.arange(len(members)) % FOLDS
     return [fold == i for i in range(FOLDS) if (fold == i).any()]
@@ -267,9 +312,9 @@ def _folds(labels: Int[Tensor, " n"], weights: Float[Tensor, " n"]) -> list[Bool
 def _logistic(
     Phi: Float[Tensor, "n d"],
     labels: Int[Tensor, " n"],
+    weights: Float[Tensor, " n"],
     c: int,
     ridge: float,
-    weights: Any,
     *,
     tol: float = 1e-10,
 ) -> Float[Tensor, "d c"]:
