@@ -40,14 +40,14 @@ SHOWN = 400
 """Points of either sample that a record keeps for the figures."""
 
 
-@revision(2)
+@revision(3)
 def probe(*, seed: int, model: str, pooling: Pooling, length: int) -> dict[str, Any]:
     """LP on the pre-trained model, on one shuffle of M."""
     found = _probes(_vectors_of_m(model, pooling, length), seed)
     return {"way": "LP", **found, "data_cards": cards(DATA, splits=("P", "M"))}
 
 
-@revision(2)
+@revision(3)
 def random_probe(
     *, seed: int, network: int, layers: int, width: int, model: str, pooling: Pooling, length: int
 ) -> dict[str, Any]:
@@ -98,7 +98,7 @@ def tune_on_p(
     }
 
 
-@revision(2)
+@revision(3)
 def shift(
     *, seed: int, compared: int, shown: int, model: str, pooling: Pooling, length: int
 ) -> dict[str, Any]:
