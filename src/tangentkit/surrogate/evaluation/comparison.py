@@ -203,6 +203,7 @@ def evaluate_attribution(
         InputError: a test lacks what it needs, or samples, labels and scores do not go together.
 
     Example:
+        >>> import torch
         >>> from tangentkit import ConjugateKernel
         >>> _ = torch.manual_seed(0)
         >>> network = nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 2))
