@@ -62,7 +62,7 @@ STUDIES: tuple[Study, ...] = (
         paper="Engel 2024",
         cost={
             "quick": "about 6 minutes on 2 cores, 3 GB",
-            "evening": "about 2.5 hours on 2 cores, 5 GB (estimated)",
+            "evening": "about 2 hours on one core, 5 GB",
             "full": "about a day on 2 cores, 12 GB (estimated)",
         },
         module="tangentkit.studies.surrogates.pretrained_surrogate",
