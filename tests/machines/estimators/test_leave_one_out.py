@@ -103,3 +103,18 @@ def test_a_ridge_path_is_as_good_as_refits(solver, shape):
             machine.predict(z, return_std=True)[1], fresh.predict(z, return_std=True)[1], rtol=1e-7, atol=1e-6
         )
         torch.testing.assert_close(machine.leave_one_out(), fresh.leave_one_out(), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("solver", ["auto", "eigh"])
+def test_of_float32_samples_left_out_and_those_of_no_weight_are_as_fitted_without(solver):
+    x = torch.randn(60, 5, generator=torch.Generator().manual_seed(0)) + 10
+    y, weights = (x[:, 0] - 10) * (x[:, 1] - 10), (torch.arange(60) % 7 > 0).float()
+    K = (1 + x @ x.T) ** 2
+    ridge = 1e-4 * float(K.diagonal().mean())
+    errors = KernelRegression(ridge=ridge, solver=solver).fit(K, y, weights).leave_one_out()
+    assert errors.dtype == torch.float32
+    for i in (0, 1, 7, 30):
+        others = [j for j in range(60) if j != i and weights[j] > 0]
+        A = K.double()[others][:, others] + ridge * torch.eye(len(others)).double()
+        expected = y[i] - K.double()[i, others] @ torch.linalg.solve(A, y.double()[others])
+        torch.testing.assert_close(errors[i].double(), expected, rtol=1e-2, atol=1e-2)

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 
 from tangentkit.core.errors import InputError
+from tangentkit.linalg import Operator
 from tangentkit.linalg.operators.matrices import as_tensor
 from tangentkit.linalg.operators.operator import Memory
 from tangentkit.linalg.operators.symmetry import mirrored
@@ -229,6 +230,9 @@ class KernelRegression(RegressorMixin, KernelMachine):
         if self._unused is None:
             return self._coefficients.new_zeros(1)
         Y, kind = self._unused
+        if isinstance(kind, Operator) and kind.dtype != self._coefficients.dtype:
+            # Solved in float64, which takes a matrix that fits in memory: its own products are too coarse.
+            kind = kind.dense(kind.nbytes).to(self._coefficients)
         return Y.to(self._coefficients) - kind @ self._coefficients
 
     def _keep(self, fit: Fit) -> None:
