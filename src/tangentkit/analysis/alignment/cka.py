@@ -49,7 +49,8 @@ def cka(A: Any, B: Any, debiased: bool = True, *, memory: Memory = None) -> floa
         raise InputError("two numbers of samples", expected="the same samples in A and B", got=f"{n} and {m}")
     check_count(n, debiased)
     sums, scales = sums_of([kernel for kernel, _ in kernels], memory)
-    floors = torch.tensor([(n * floor / s) ** 2 for (_, floor), s in zip(kernels, scales, strict=True)])
+    floors = [(n * floor / s) ** 2 for (_, floor), s in zip(kernels, scales, strict=True)]
+    floors = torch.tensor(floors, dtype=torch.float64)
     values = cka_matrix(sums, floors, debiased=debiased, names=["A", "B"])
     return float(values[0, 1])
 
