@@ -8,7 +8,7 @@ from machines.estimators.problems import features, kernel_of, network
 from tangentkit.core.errors import NumericalError
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, TangentKernel
-from tangentkit.linalg import CG, FactorOperator, Nystrom, PivotedCholesky
+from tangentkit.linalg import CG, Eigen, FactorOperator, Nystrom, PivotedCholesky
 from tangentkit.machines import KernelRegression
 
 
@@ -27,13 +27,31 @@ def test_auto_says_what_it_chose_and_why():
     assert (on_features.solver_, "16 features" in on_features.reason_) == ("features", True)
 
 
-def test_auto_takes_rounding_of_float32_for_what_it_is():
+@pytest.mark.parametrize("solver", ["auto", "eigh", Eigen()])
+@pytest.mark.parametrize("ridge", [0.0, 1e-9])
+def test_rounding_of_float32_is_taken_for_what_it_is_in_float64(solver, ridge):
+    Phi, z, y = features(40, 5), features(20, 5, seed=2), features(40, 1, seed=1)[:, 0]
+    K, k = (Phi.float() @ Phi.float().T).double(), (z.float() @ Phi.float().T).double()
+    machine = KernelRegression(ridge=ridge, solver=solver).fit(K, y)
+    exact = KernelRegression("features").fit(Phi, y)
+    assert (machine.solver_, "show its rounding" in machine.message_) == ("eigh", True)
+    torch.testing.assert_close(machine.predict(k), exact.predict(z), rtol=1e-4, atol=1e-4)
+
+
+def test_a_cut_off_that_is_given_is_the_one_that_is_taken():
     Phi, y = features(40, 5), features(40, 1, seed=1)[:, 0]
     K = (Phi.float() @ Phi.float().T).double()
-    machine = KernelRegression().fit(K, y)
-    exact = KernelRegression("features").fit(Phi, y)
-    assert machine.solver_ == "eigh"
-    torch.testing.assert_close(machine.predict(K), exact.predict(Phi), rtol=1e-4, atol=1e-4)
+    for solver in (Eigen(rtol=1e-30), "eigh"):
+        cutoff = None if isinstance(solver, Eigen) else 1e-30
+        machine = KernelRegression(solver=solver, cutoff=cutoff).fit(K, y)
+        torch.testing.assert_close(machine.predict(K), y, rtol=0, atol=1e-4)  # all eigenvectors: y itself
+
+
+def test_kernels_that_are_not_positive_are_decomposed_as_they_are_where_that_is_asked_for():
+    Q, _ = torch.linalg.qr(features(4, 4))
+    K = Q @ torch.diag(torch.tensor([2.0, 0.1, -0.3, 1e-3], dtype=torch.float64)) @ Q.T
+    K, y = (K + K.T) / 2, features(4, 1, seed=1)[:, 0]
+    torch.testing.assert_close(KernelRegression(solver="eigh").fit(K, y).predict(K), y)
 
 
 @pytest.mark.parametrize("ridge", [0.0, 1e-12, 1e-9])

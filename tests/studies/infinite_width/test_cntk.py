@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from infinite.dense_route import cntk
+from tangentkit.core.seeds import Key
 from tangentkit.infinite import InfiniteKernel
 from tangentkit.studies.infinite_width import cntk as study
 from tangentkit.studies.infinite_width.cntk_result import gains, losses
@@ -113,6 +114,29 @@ def test_real_trials_fill_every_table_and_figure():
     found = study.result(TINY, Records(rows))
     assert len(found.tables["accuracy"].rows) == 5
     assert set(found.figures) == {"width-digits", "width-fashion-mini", "number-of-images"}
+
+
+@pytest.mark.parametrize("kind", ["CNTK", "CNTK-GAP"])
+def test_networks_of_fewer_parameters_than_images_are_fitted_by_least_squares(kind):
+    settings = {"data": "digits", "pixels": 4, "train": 120, "test": 60}
+    key = Key(0).fold("cntk")
+    (x, y), (z, truth) = study.images(**settings, key=key)
+    model = study.standard_normal(study.network(kind, x[0].shape, 1, 2), key.fold("weights", kind, 2)).double()
+
+    def jacobian(samples):
+        rows = torch.func.vmap(
+            torch.func.grad(lambda p, one: torch.func.functional_call(model, p, one[None]).sum()), (None, 0)
+        )(dict(model.named_parameters()), samples.double())
+        return torch.cat([row.flatten(1) for row in rows.values()], 1)
+
+    J = jacobian(x)
+    assert J.shape[1] < len(x)
+    targets = torch.nn.functional.one_hot(y, 10).double() - 0.1
+    said = jacobian(z) @ torch.linalg.lstsq(J, targets, driver="gelsd").solution
+    expected = 100 * float((said.argmax(1) == truth).double().mean())
+    found = study.linearized(kind=kind, width=2, depth=1, seed=0, **settings)["accuracy"]
+    assert found == pytest.approx(expected)
+    assert expected > 25
 
 
 def test_wide_networks_classify_as_the_exact_kernel_does():

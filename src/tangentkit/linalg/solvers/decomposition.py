@@ -5,7 +5,7 @@ With K = U diag(λ) Uᵀ, U (n, r) orthonormal, and y = U Uᵀ y + y_⊥,
     (K + μ I)⁺ y = U (λ + μ)⁻¹ Uᵀ y + y_⊥ / μ        (without the last term where μ counts as zero).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -103,6 +103,22 @@ class Eigenpairs:
         zero = self.noise if ridge else self.zero
         kept = self.values.abs() > zero
         return Decomposition(self.values[kept], self.vectors[:, kept], zero)
+
+    @property
+    def below(self) -> float:
+        """How far eigenvalues lie below zero."""
+        return max(0.0, -float(self.values.min()))
+
+    def of_positive(self, most: float) -> "Eigenpairs":
+        """Of a K that is positive but for rounding, which goes as far above zero as it is seen to go below.
+
+        Args:
+            most: the share of the largest |λ| up to which what lies below zero is rounding; beyond, nothing changes.
+        """
+        shown = 2 * self.below
+        if shown <= self.zero or self.below > most * float(self.values.abs().max()):
+            return self
+        return replace(self, zero=shown, noise=shown)
 
 
 def decompose(

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.linalg import Cholesky, Eigen, Operator
-from tangentkit.linalg.operators.checks import rounding
+from tangentkit.linalg.operators.checks import below_zero, rounding
 from tangentkit.linalg.operators.operator import Memory, TransformedOperator
 from tangentkit.linalg.solvers.decomposition import (
     Decomposition,
@@ -263,6 +263,9 @@ def attempt_cholesky(
 def fit_eigen(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float, method: Eigen) -> DecomposedFit:
     """By the pseudo-inverse: of all fits with the least residual, the one of least norm.
 
+    K may have been computed in another precision than it has: without a cut-off of the caller's its eigenvalues below
+    zero tell how far rounding goes.
+
     Raises:
         BudgetError: K is beyond the memory budget.
     """
@@ -270,10 +273,14 @@ def fit_eigen(K: Operator, Y: Float[Tensor, "n q"], *, ridge: float, method: Eig
     # A ridge may be far above the rounding of a matrix in float32 and far below that of its eigenvalues.
     double = in_working_precision(matrix) if ridge else matrix
     pairs = decompose(double, cutoff=method.rtol, made_in=matrix.dtype)
+    if method.rtol is None:
+        pairs = pairs.of_positive(below_zero(matrix.dtype))
     parts, shifted = pairs.at(ridge), K.shift(ridge) if ridge else K
     alpha = parts.dual(Y.to(double), ridge=ridge)
     residual = float(relative_residuals(shifted, alpha.to(Y), Y).max())
     message = f"solved on {len(parts.values)} of {K.shape[0]} eigenvectors"
+    if 0 < pairs.zero == 2 * pairs.below:
+        message += f"; eigenvalues of {-pairs.below:.1e} show its rounding, and up to twice as far they count as zero"
     if 0 < ridge <= parts.zero:
         message += f"; ridge={ridge:g} counts as none, being below what may be rounding, {parts.zero:.2g}"
     return DecomposedFit(alpha, ridge, residual, message, parts, pairs)

@@ -223,16 +223,8 @@ def _automatically(system: System) -> Solved:
     fit = fit_eigen(K, Y, ridge=ridge, method=Eigen(rtol=system.cutoff, memory=K.nbytes))
     reason = f"with ridge={ridge:g} the kernel matrix is singular to working precision"
     assert fit.pairs is not None
-    values = fit.pairs.values
-    noise = float(-values.min() / values.abs().max()) if values.any() else 0.0
-    if noise * float(values.abs().max()) <= fit.parts.zero:
-        noise = 0.0  # it is left out already
-    if not noise <= below_zero(K.dtype):
+    if fit.pairs.below > max(fit.parts.zero, below_zero(K.dtype) * float(fit.pairs.values.abs().max())):
         raise not_positive(K.dense(K.nbytes), ridge=ridge, hint='solver="eigh" to have it all the same')
-    if noise > 0 and system.cutoff is None:
-        # Eigenvalues below zero show how far rounding goes, above zero as well.
-        fit = fit_eigen(K, Y, ridge=ridge, method=Eigen(rtol=2 * noise, memory=K.nbytes))
-        reason += f"; its negative eigenvalues show rounding of {noise:.1e}, which sets the cut-off"
     return Solved("eigh", reason, fit)
 
 
