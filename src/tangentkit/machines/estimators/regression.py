@@ -53,7 +53,7 @@ class KernelRegression(RegressorMixin, KernelMachine):
         solver: a name, or a method of `tangentkit.linalg` with options of its own, such as
             `CG(preconditioner=Nystrom(rank=200, key=Key(0)))`.
         cutoff: eigenvalues ("eigh") or singular values ("features") up to this share of the largest count as zero;
-            None takes the rounding of the dtype.
+            None takes the rounding of the dtype, and where eigenvalues below zero show more of it, twice as far.
         f0: a function of the samples to start from, such as the network itself, kept as it is at `fit`: with the
             tangent kernel, the prediction of a network in the lazy regime.
         memory: the budget for matrices, in bytes or as "2GB"; None takes a share of what is free.
