@@ -90,15 +90,47 @@ def test_a_run_that_goes_on_at_another_scale_keeps_what_it_said_before(toy, tmp_
 
 
 def test_claims_that_differ_in_sizes_are_the_same_unless_there_are_several():
-    before = EarlierRun("quick", {"A at 100": "holds", "B at 1": "holds", "B at 2": "holds"})
-
-    def claim(statement: str) -> Claim:
-        return Claim(statement, "x", (1.0, 1.1), high=0.5)
-
-    assert "A at 200" in before.changes([claim("A at 200")])
-    assert before.changes([claim("B at 3")]) == (
+    before = EarlierRun("quick", {"A, 100 images": "holds", "B at n = 1": "holds", "B at n = 2": "holds"})
+    assert '"A, 2,000 images" held' in before.changes([refuted("A, 2,000 images")])
+    assert before.changes([refuted("B at n = 3")]) == (
         "No verdict changed from the scale quick. 1 claim has none of that scale."
     )
+
+
+@pytest.mark.parametrize(
+    ("before", "now"),
+    [
+        ("ResNet-56, 300 images: tau at least 0.7", "ResNet-56, 2,000 images: tau at least 0.7"),
+        ("MLP: the averages agree at width 2,048", "MLP: the averages agree at width 4,096"),
+        ("above its bound at n = 800", "above its bound at n = 1600"),
+        ("solved as well (×0.2, mnist)", "solved as well (×0.4, mnist)"),
+        ("A probe on 300 tweets is better", "A probe on 1,000 tweets is better"),
+        ("after 10 epochs", "after 100 epochs"),
+    ],
+)
+def test_sizes_do_not_tell_claims_apart(before, now):
+    assert f'"{now}" held' in EarlierRun("quick", {before: "holds"}).changes([refuted(now)])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("ResNet-20, 300 images: it is as accurate", "ResNet-56, 300 images: it is as accurate"),
+        ("The gap shrinks with width (rate 0.01)", "The gap shrinks with width (rate 0.001)"),
+        ("trNTK0 finds the poison", "trNTK1 finds the poison"),
+        ("tau at least 0.7", "tau at least 0.8"),
+        ("gets better beyond 100 components", "gets better beyond 50 components"),
+    ],
+)
+def test_numbers_that_are_names_and_bounds_tell_claims_apart(one, other):
+    earlier = EarlierRun("quick", {one: "holds"})
+    assert "1 claim has none" in earlier.changes([refuted(other)])
+    both = EarlierRun("quick", {one.replace("300", "100"): "holds", other.replace("300", "100"): "holds"})
+    assert both.changes([refuted(one), refuted(other)]).count(" held") == 2
+
+
+def refuted(statement: str) -> Claim:
+    return Claim(statement, "x", (1.0, 1.1), high=0.5)
 
 
 def test_damaged_verdicts_are_said_to_be(tmp_path):

@@ -16,8 +16,11 @@ from tangentkit.report import Claim
 from tangentkit.studies.trials.plain import MALFORMED, from_plain, to_plain
 
 EARLIER = "earlier-verdicts.json"
-SIZE = re.compile(r"\d[\d,.]*")
-"""Numbers in a statement: those of sizes differ between scales."""
+NUMBER = r"\d+(?:[,.]\d+)*"
+COUNTED = "images|sentences|samples|tweets|epochs"
+SIZE = re.compile(rf"(?:\b[nN] = |\bwidth |×){NUMBER}|{NUMBER}(?= (?:{COUNTED})\b)")
+"""Numbers in a statement that are sizes, which differ between scales; others are names and bounds, such as
+ResNet-56, a rate of 0.01, tau at least 0.7."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +37,7 @@ class EarlierRun:
         return cls(scale, {claim.statement: claim.verdict for claim in claims})
 
     def changes(self, claims: Iterable[Claim]) -> str:
-        """Which verdicts have changed, in words. Claims that differ in numbers alone, such as sizes, are one.
+        """Which verdicts have changed, in words. Claims that differ in sizes alone are one.
 
         Example:
             >>> earlier = EarlierRun("quick", {"tau is high at n = 100": "not decided", "TAD is small": "holds"})
@@ -87,7 +90,7 @@ def write_earlier(folder: Path, earlier: EarlierRun) -> None:
 
 
 def _by_words(verdicts: Mapping[str, str]) -> dict[str, str]:
-    """Statement without its numbers -> verdict, of statements that are told apart without them."""
+    """Statement without its sizes -> verdict, of statements that are told apart without them."""
     counts = Counter(_words(statement) for statement in verdicts)
     return {
         _words(statement): verdict
