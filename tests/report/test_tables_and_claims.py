@@ -115,6 +115,16 @@ def test_the_evidence_names_numbers_and_needs():
     assert "below 3" in Claim("c", "x", (0.8, 0.9), high=3).evidence
 
 
+def test_values_of_other_things_than_seeds_are_said_to_be_and_ask_for_no_seeds():
+    fifths = "fifths of the test images"
+    assert Claim("c", "tau", (0.8, 0.82), low=0.7, over=fifths).evidence.endswith(
+        "over 2 fifths of the test images; needed: above 0.7"
+    )
+    claim = Claim("c", "tau", (0.6, 0.9, 0.8), low=0.7, over=fifths)
+    assert claim.seeds_needed is None
+    assert claim.remedy == "there are no more fifths of the test images, but a larger --scale may decide it"
+
+
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.floats(-1, 1), min_size=2, max_size=8), st.floats(-1, 1))
 def test_as_many_seeds_as_a_claim_asks_for_are_the_fewest_that_decide_it(values, bound):

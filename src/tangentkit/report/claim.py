@@ -19,6 +19,7 @@ MOST_SEEDS = 100
 COUNTED = 1000
 """So far the seeds that would decide a claim are counted."""
 LARGER = "a larger --scale"
+SEEDS = "seeds"
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,7 @@ class Interval:
 class Claim:
     """The claim that the mean of a quantity over seeds lies strictly between `low` and `high`.
 
-    The judge is Student's 95 % interval of the mean over seeds. Wholly inside: the claim holds; wholly
+    The judge is Student's 95 % interval of this mean. Wholly inside: the claim holds; wholly
     outside: it does not hold; otherwise, and always with one seed, it is not decided. Equal values of two seeds and
     more are an interval of no width.
 
@@ -64,7 +65,7 @@ class Claim:
     quantity: str
     """What the values are."""
     values: tuple[float, ...]
-    """One value for each seed."""
+    """One value for each seed, or for each of what `over` names."""
     low: float = -math.inf
     high: float = math.inf
     published: str = ""
@@ -73,6 +74,8 @@ class Claim:
     """What would decide it, where this run cannot whatever its numbers are, such as a size; else nothing."""
     larger: str = LARGER
     """What to enlarge where seeds alone would not decide it: the fields of the study that make its spread smaller."""
+    over: str = SEEDS
+    """What its values are of, where these are not seeds: then there are no more of them to be had."""
 
     @property
     def interval(self) -> Interval:
@@ -99,16 +102,16 @@ class Claim:
             >>> Claim("tau is at least 0.7", "tau", (0.80, 0.82, 0.81), low=0.7).evidence
             'tau: mean 0.8100, 95 % interval 0.7852 to 0.8348 over 3 seeds; needed: above 0.7'
         """
-        interval, seeds = self.interval, len(self.values)
+        interval, count = self.interval, len(self.values)
         if not math.isfinite(interval.low):
-            spread = "no interval from one seed" if seeds == 1 else "no interval"
+            spread = "no interval from one seed" if count == 1 else "no interval"
             return f"{self.quantity}: mean {interval.mean:z.4g}, {spread}; needed: {self._region}"
         half = (interval.high - interval.low) / 2
         # Digits far below the uncertainty mean nothing.
         digits = max(0, 2 - math.floor(math.log10(half))) if half > 0 else 4
         mean, low, high = (f"{value:z.{digits}f}" for value in (interval.mean, interval.low, interval.high))
         return (
-            f"{self.quantity}: mean {mean}, 95 % interval {low} to {high} over {seeds} seeds; "
+            f"{self.quantity}: mean {mean}, 95 % interval {low} to {high} over {count} {self.over}; "
             f"needed: {self._region}"
         )
 
@@ -117,7 +120,7 @@ class Claim:
         """How many seeds would decide it if mean and spread stayed as they are.
 
         The least n, more than were run, with t(n) s / √n < |mean - bound|. One seed has no spread; five show it. None
-        for a claim that is decided, and where no n up to 100 would do.
+        for a claim that is decided, for values of other things than seeds, and where no n up to 100 would do.
 
         Example:
             >>> Claim("tau is at least 0.7", "tau", (0.6, 0.9, 0.8), low=0.7).seeds_needed
@@ -130,7 +133,9 @@ class Claim:
     def _seeds_counted(self) -> int | None:
         """The same, up to 1,000."""
         n = len(self.values)
-        if self.needs or self.verdict != "not decided" or math.isnan(mean := self.interval.mean):
+        if self.needs or self.over != SEEDS or self.verdict != "not decided":
+            return None
+        if math.isnan(mean := self.interval.mean):
             return None
         if n < 2:
             return FEW_SEEDS
@@ -151,6 +156,8 @@ class Claim:
             return ""
         if self.needs:
             return self.needs
+        if self.over != SEEDS:
+            return f"there are no more {self.over}, but {self.larger} may decide it"
         if len(self.values) < 2:
             return f"one seed decides nothing: {FEW_SEEDS} seeds show the spread, and how many more it takes"
         seeds = self._seeds_counted
