@@ -18,7 +18,7 @@ from tangentkit.studies.trials.plain import MALFORMED, from_plain, to_plain
 EARLIER = "earlier-verdicts.json"
 NUMBER = r"\d+(?:[,.]\d+)*"
 COUNTED = "images|sentences|samples|tweets|epochs"
-SIZE = re.compile(rf"(?:\b[nN] = |\bwidth |×){NUMBER}|{NUMBER}(?= (?:{COUNTED})\b)")
+SIZE = re.compile(rf"(?:\b[nN] = |\bwidth |×){NUMBER}|{NUMBER}(?= (?:test )?(?:{COUNTED})\b)")
 """Numbers in a statement that are sizes, which differ between scales; others are names and bounds, such as
 ResNet-56, a rate of 0.01, tau at least 0.7."""
 

@@ -95,7 +95,7 @@ class Config:
 
 SCALES = {
     "quick": Config(),
-    "evening": Config(train=2_000, test=500, dear_train=500, dear_test=200, exact=50, whole=(20,),
+    "evening": Config(train=2_000, test=500, dear_train=2_000, dear_test=500, exact=50, whole=(20, 56),
                       sentences=6_840, test_sentences=1_352),
     "full": Config(train=50_000, test=10_000, dear_train=50_000, dear_test=10_000, exact=1_000, whole=(20, 56),
                    sentences=6_840, test_sentences=1_352, dim=10_240),
