@@ -1,6 +1,5 @@
 """What the trials say about the bounds between the errors of two kernels."""
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -31,10 +30,27 @@ JUDGED = (
     "is not met; it shows that the bounds cannot be relied on without it."
 )
 CUTOFFS = (
-    "There the NTK passes through the nodes and errs between them. Tried with other cut-offs (tanh, f3, seeds 0 and "
-    "1, test errors of NTK and CK): 1e-15 2.0e-3 and 1.4e-4, 2.3e-2 and 1.3e-4; 1e-12 6.4e-4 and 3.9e-4, 7.8e-3 and "
-    "6.0e-4; 1e-10 5.5e-4 and 2.1e-3, 5.1e-4 and 1.4e-3. Only the last is inside Theorem 4.1 in both: what bounds "
-    "the NTK is the cut-off."
+    "There the NTK passes through the nodes and errs between them. Tried with other cut-offs (scale quick, tanh, f3, "
+    "seeds 0 and 1, test errors of NTK and CK): 1e-15 2.0e-3 and 1.4e-4, 2.3e-2 and 1.3e-4; 1e-12 6.4e-4 and 3.9e-4, "
+    "7.8e-3 and 6.0e-4; 1e-10 5.5e-4 and 2.1e-3, 5.1e-4 and 1.4e-3. Only the last is inside Theorem 4.1 in both: "
+    "what bounds the NTK is the cut-off."
+)
+RELU = (
+    "With ReLU the errors of 1e7 and 1e11 on the test nodes are rounding. In four networks that were tried at the "
+    "scale evening the features of the NTK had a rank of 127 to 173 on the 201 nodes, and all other singular values "
+    "were rounding, of which the published cut-off, 1e-15 of the largest, let up to two through. Test errors at this "
+    "cut-off and at each of 1e-14 to 1e-10 were 3.9e7 and 0.046 (f1, seed 0), 2.0e10 and 0.34 (f3, seed 0), 1.3e11 "
+    "and 0.16 (f3, seed 1), the latter as by kernel matrices; in f1, seed 1, nothing passed, and nothing changed. "
+    "CK's 31.6 in one network (f2, seed 0) stays at each of these cut-offs. So most of what is outside with ReLU on "
+    "features is no failure of the inequalities, and no claim is judged by it."
+)
+BETA = (
+    "β is near 1 with tanh, and 1 - β was first the difference of 1 and ‖f_NTK - f_CK‖_0 / ‖f - f_CK‖_0. Predictions "
+    "are not so exact: at the scale evening β came out at up to 1.08, and at 1 or more in 15 of the 30 tanh networks "
+    "by kernel matrices and in 7 by features. These were left out of Theorem 4.2, and its claim with tanh had -1.99 "
+    "(-2.56 to -1.42) over 9 seeds. Now β is computed from the errors on the nodes, with f - f_NTK orthogonal to "
+    "f_NTK - f_CK as it is for best fits, and no network is left out. With ReLU by kernel matrices both ways agree. "
+    "Where rounding lets NTK err more than CK on the nodes (ReLU on features), β is 0."
 )
 TERMS = {
     "NTK": "regression with the neural tangent kernel of a trained network",
@@ -43,7 +59,7 @@ TERMS = {
     "nodes",
     "ℓ_0, ℓ_1": "cross-entropy of a kernel logistic regression, summed over the 96 training or 506 test points",
     "τ": "3, test cells for each cell of the nodes; τ₁τ₂ = 6 on the grid of the plane",
-    "β": "‖f_NTK - f_CK‖_0 / ‖f - f_CK‖_0",
+    "β": "‖f_NTK - f_CK‖_0 / ‖f - f_CK‖_0, which is √(1 - x²) with x = ‖f - f_NTK‖_0 / ‖f - f_CK‖_0",
     "ω": "ℓ_0 of CK over ℓ_0 of NTK",
     "h, L": "the largest distance of a test point from a training point, and the steepest slope of the log-odds",
     "C₁, C₂": "√(2τ) and √(2τ)/(1 - β), the constants of Theorems 4.1 and 4.2",
@@ -62,12 +78,14 @@ def report(
     }
     logistic = [Records([{**row, **row["ridged"][i]} for row in classes]) for i in range(len(ridges))]
     constants = [log_constant(row, "NTK") for row in logistic[0]]
+    tanh = regression["kernel"].where(activation="tanh")
     return Result(
         answer=(
             f"{_broken(regression['kernel'], theorem_4_1)} of the bound of the NTK's test error by that of CK, "
             f"{_broken(regression['kernel'], theorem_4_2)} of the bound the other way round. The errors are monotone "
-            f"on {100 * _mean(regression['kernel'].where(activation='tanh'), monotone):.0f} % of the cells with "
-            "tanh, where Lemma 4.1 asks for all of them. For classes the bounds hold by far: with ridge "
+            f"on {100 * _mean(tanh, monotone):.0f} % of the cells with tanh in the mean of functions, on "
+            f"{100 * np.mean(_worst(tanh, monotone, len(functions), min) or [np.nan]):.0f} % for the worst, where "
+            "Lemma 4.1 asks for all of them. For classes the bounds hold by far: with ridge "
             f"{ridges[0]:g} their constant is 10^{np.mean(constants or [np.nan]):.0f} in the geometric mean."
         ),
         claims=(
@@ -87,26 +105,22 @@ def report(
         notes=(
             JUDGED,
             f"By kernel matrices: {_outside(regression['kernel'])}.",
-            f"By least squares on features: {_outside(regression['features'])}. {CUTOFFS}",
+            f"By least squares on features: {_outside(regression['features'])}. {CUTOFFS} {RELU}",
+            BETA,
             *_notes(),
         ),
     )
 
 
 def _outside(rows: Records) -> str:
-    """How many networks are counterexamples, of those about which an inequality says anything."""
+    """How many networks are counterexamples to each inequality."""
     counts = [
         f"{name} with {words} {sum(value > 0 for value in values)} of {len(values)}"
         for activation, words in (("tanh", "tanh"), ("relu", "ReLU"))
         for name, quantity, _ in REGRESSION
-        if (values := _known(rows.where(activation=activation), quantity))
+        if (values := [quantity(row) for row in rows.where(activation=activation)])
     ]
-    silent = sum(math.isnan(second_constant(row)) for row in rows)
-    return (
-        f"outside the inequality are {', '.join(counts)} networks; of {silent} β is 1 up to rounding or more, so "
-        f"that "
-        "Theorem 4.2 says nothing about them, and they are left out of it"
-    )
+    return f"outside the inequality are {', '.join(counts)} networks"
 
 
 def _notes() -> tuple[str, ...]:
@@ -144,23 +158,17 @@ def _stand_ins() -> tuple[StandIn, ...]:
 def _worst(
     rows: Records, quantity: Quantity, tasks: int, pick: Callable[..., float] = max
 ) -> tuple[float, ...]:
-    """For each seed with all tasks, the largest value over them (or the least), where there is one."""
-    groups = [_known(own, quantity) for own in rows.by("seed").values() if len(own) == tasks]
-    return tuple(pick(values) for values in groups if values)
-
-
-def _known(rows: Records, quantity: Quantity) -> list[float]:
-    """A quantity of every network that has it: a bound may say nothing."""
-    return [value for row in rows if not math.isnan(value := quantity(row))]
+    """For each seed with all tasks, the largest value over them (or the least)."""
+    groups = [own for own in rows.by("seed").values() if len(own) == tasks]
+    return tuple(pick(quantity(row) for row in own) for own in groups)
 
 
 def _mean(rows: Records, quantity: Quantity) -> float:
-    return float(np.mean(_known(rows, quantity) or [np.nan]))
+    return float(np.mean([quantity(row) for row in rows] or [np.nan]))
 
 
 def _broken(rows: Records, quantity: Quantity) -> str:
-    values = _known(rows, quantity)
-    return f"{sum(value > 0 for value in values)} of {len(values)} networks are outside"
+    return f"{sum(quantity(row) > 0 for row in rows)} of {len(rows)} networks are outside"
 
 
 REGRESSION = (
@@ -255,9 +263,9 @@ def _regression_table(rows: Records, functions: Sequence[str], route: str) -> Ta
                 continue
             numbers = [
                 *(Measured.over(own.column(name)) for name in ("NTK_0", "CK_0", "NTK_1", "CK_1")),
-                _constants(own),
+                float(np.median([second_constant(row) for row in own])),
                 *(
-                    Measured.over(_known(own, quantity))
+                    Measured.over([quantity(row) for row in own])
                     for quantity in (monotone, lemma_4_1, theorem_4_1, theorem_4_2)
                 ),
                 f"{sum(theorem_4_1(row) > 0 or theorem_4_2(row) > 0 for row in own)} of {len(own)}",
@@ -269,7 +277,7 @@ def _regression_table(rows: Records, functions: Sequence[str], route: str) -> Ta
         (
             "network, function",
             *(Column(f"{name} on {where}", ".1e") for where in ("nodes", "test") for name in ("NTK", "CK")),
-            "C₂",
+            Column("C₂", ".3g"),
             Column("monotone", ".2f"),
             *(Column(name, "+.2f") for name in ("Lemma 4.1", "Theorem 4.1", "Theorem 4.2")),
             "outside",
@@ -277,19 +285,9 @@ def _regression_table(rows: Records, functions: Sequence[str], route: str) -> Ta
         tuple(lines),
         note="C₁ = √6 = 2.45. C₂ = √6/(1 - β) is the median over seeds, all others are means with standard errors. "
         "Lemma and theorems: log10 of the left side over the right one, above 0 where the inequality fails; the "
-        "last column "
-        "counts networks for which one of the theorems fails. Where β is 1 up to rounding or more there is no C₂ and "
-        "Theorem 4.2 says nothing: these networks are left out of both columns.",
+        "last column counts networks for which one of the theorems fails.",
         ours=tuple(range(len(lines))),
     )
-
-
-def _constants(rows: Records) -> str:
-    """The median of C₂ over the networks that have one, and how many have none."""
-    known = _known(rows, second_constant)
-    silent = len(rows) - len(known)
-    words = f"none in {silent} of {len(rows)}" if silent else ""
-    return ", ".join(filter(None, (f"{np.median(known):.3g}" if known else "", words)))
 
 
 def _logistic_table(groups: Sequence[Records], boundaries: Sequence[str], ridges: Sequence[float]) -> Table:
@@ -334,7 +332,7 @@ def _logistic_table(groups: Sequence[Records], boundaries: Sequence[str], ridges
 def _figures(regression: Records, logistic: Records) -> dict[str, Figure]:
     def samples(rows: Records, quantities: Mapping[str, Quantity], least: float) -> dict[str, list[float]]:
         return {
-            f"{name}, {activation}": [max(least, value) for value in _known(own, quantity)]
+            f"{name}, {activation}": [max(least, quantity(row)) for row in own]
             for name, quantity in quantities.items()
             for activation in ("tanh", "relu")
             if (own := rows.where(activation=activation))

@@ -13,9 +13,6 @@ Row = Mapping[str, Any]
 Quantity = Callable[[Row], float]
 """Norms, losses and constants of one network -> a number, such as log10 of the left side over the right one."""
 
-NEARLY_ONE = 1e-12
-"""1 - β from here down is rounding: the bound then says nothing."""
-
 
 def on_nodes(row: Row) -> float:
     """log10 of what NTK has on the nodes over what CK has: ‖f - f_NTK‖_0 over ‖f - f_CK‖_0, or their losses."""
@@ -38,18 +35,27 @@ def theorem_4_1(row: Row) -> float:
 
 
 def theorem_4_2(row: Row) -> float:
-    """log10 of ‖f - f_CK‖_1 over √(2τ)/(1 - β) ‖f - f_NTK‖_1; nan where the bound says nothing."""
+    """log10 of ‖f - f_CK‖_1 over √(2τ)/(1 - β) ‖f - f_NTK‖_1."""
     return float(np.log10(row["CK_1"] / row["NTK_1"] / second_constant(row)))
 
 
-def beta(row: Row) -> float:
-    """‖f_NTK - f_CK‖_0 / ‖f - f_CK‖_0."""
-    return row["apart_0"] / row["CK_0"]
+def one_less_beta(row: Row) -> float:
+    """1 - β, where β = ‖f_NTK - f_CK‖_0 / ‖f - f_CK‖_0, from x = ‖f - f_NTK‖_0 / ‖f - f_CK‖_0.
+
+    f_NTK is the best fit in a space that holds f_CK too, so that f - f_NTK is orthogonal to f_NTK - f_CK: β² + x² = 1
+    and 1 - β = x² / (1 + √(1 - x²)), in which nothing cancels where β is near 1. An x above 1 is rounding.
+
+    Example:
+        >>> round(one_less_beta({"NTK_0": 0.6, "CK_0": 1.0}), 12)
+        0.2
+    """
+    x = min(row["NTK_0"] / row["CK_0"], 1.0)
+    return x**2 / (1 + math.sqrt(1 - x**2))
 
 
 def second_constant(row: Row) -> float:
-    """C₂ = √(2τ)/(1 - β), nan where β is 1 up to rounding or more: the triangle inequality then bounds nothing."""
-    return (2 * row["tau"]) ** 0.5 / (1 - beta(row)) if 1 - beta(row) > NEARLY_ONE else math.nan
+    """C₂ = √(2τ)/(1 - β)."""
+    return (2 * row["tau"]) ** 0.5 / one_less_beta(row)
 
 
 def log_constant(row: Row, name: str) -> float:
