@@ -46,9 +46,9 @@ class Config:
     rate: float = 1.0
     """Learning rate of gradient descent on the first layer, the same at every n."""
     moment: int = 10
-    """t, the step at which the drift is taken."""
+    """The first t at which the drift is taken."""
     steps: int = 50
-    """Of gradient descent, for the decay of the loss."""
+    """Of gradient descent, for the decay of the loss, and the last t of the drift."""
     trained: int = 2000
     """n of the networks whose both layers are trained, for the tails."""
     adagrad_rates: tuple[float, ...] = (0.092, 0.3, 1.0)
@@ -116,7 +116,7 @@ def trials(config: Config) -> list[Trial]:
 def result(config: Config, records: Records) -> Result:
     """Slopes over n, bounds, and tails."""
     sizes = [tuple(config.size(n).values()) for n in config.samples]
-    return report(records, sizes, bound=smallest_eigenvalue_bound(), moment=config.moment)
+    return report(records, sizes, bound=smallest_eigenvalue_bound(), moments=(config.moment, config.steps))
 
 
 def drift(
