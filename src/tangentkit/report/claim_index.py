@@ -46,6 +46,8 @@ class ClaimRow:
     """Of one core, for all trials of the study."""
     link: str
     """The report, relative to the page."""
+    before: str = ""
+    """The verdict of a smaller run and its scale, where this one changed it, such as "not decided (quick)"."""
     figure: Figure | None = None
     """A small picture."""
 

@@ -36,6 +36,27 @@ class EarlierRun:
         """The verdicts of claims."""
         return cls(scale, {claim.statement: claim.verdict for claim in claims})
 
+    def of_before(self, claims: Iterable[Claim]) -> dict[str, str]:
+        """Statement of a claim -> its earlier verdict, of those that have one. Those that differ in sizes are one."""
+        before = _by_words(self.verdicts)
+        claims = list(claims)
+        now = _by_words({claim.statement: claim.verdict for claim in claims})
+        found = {
+            statement: self.verdicts.get(statement) or _alone(statement, before, now)
+            for statement in (claim.statement for claim in claims)
+        }
+        return {statement: verdict for statement, verdict in found.items() if verdict}
+
+    def changed(self, claims: Iterable[Claim]) -> dict[str, str]:
+        """Statement of a claim -> its earlier verdict, of those that have another one now."""
+        claims = list(claims)
+        now = {claim.statement: claim.verdict for claim in claims}
+        return {
+            statement: verdict
+            for statement, verdict in self.of_before(claims).items()
+            if verdict != now[statement]
+        }
+
     def changes(self, claims: Iterable[Claim]) -> str:
         """Which verdicts have changed, in words. Claims that differ in sizes alone are one.
 
@@ -48,24 +69,18 @@ class EarlierRun:
             No verdict changed from the scale quick. 1 claim has none of that scale.
         """
         claims = list(claims)
-        before = _by_words(self.verdicts)
-        now = _by_words({claim.statement: claim.verdict for claim in claims})
-        pairs = {
-            claim.statement: known
-            for claim in claims
-            if (known := self.verdicts.get(claim.statement) or _alone(claim.statement, before, now))
-        }
+        earlier = self.changed(claims)
         changed = [
-            f'"{claim.statement}" {_was(pairs[claim.statement])}, and {_is(claim.verdict)}'
+            f'"{claim.statement}" {_was(earlier[claim.statement])}, and {_is(claim.verdict)}'
             for claim in claims
-            if pairs.get(claim.statement, claim.verdict) != claim.verdict
+            if claim.statement in earlier
         ]
         words = (
             f"Verdicts that changed from the scale {self.scale}: {'; '.join(changed)}."
             if changed
             else f"No verdict changed from the scale {self.scale}."
         )
-        if new := len(claims) - len(pairs):
+        if new := len(claims) - len(self.of_before(claims)):
             words += f" {new} claim{' has' if new == 1 else 's have'} none of that scale."
         return words
 

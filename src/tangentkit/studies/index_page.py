@@ -26,6 +26,7 @@ def index_page(runs: Mapping[str, Run], failures: Mapping[str, str]) -> str:
 
 def _rows(link: str, run: Run) -> list[ClaimRow]:
     figure = next(iter(run.result.figures.values()), None)
+    before = _before(run)
     return [
         ClaimRow(
             study=run.study.name,
@@ -35,7 +36,16 @@ def _rows(link: str, run: Run) -> list[ClaimRow]:
             size=run.scale,
             seconds=sum(row["seconds"] for row in run.records),
             link=quote(link),
+            before=before.get(claim.statement, ""),
             figure=figure if first else None,
         )
         for first, claim in zip((True, *[False] * len(run.result.claims)), run.result.claims, strict=False)
     ]
+
+
+def _before(run: Run) -> dict[str, str]:
+    """Statement of a claim -> its verdict in the run of another scale, of those that have another one now."""
+    if run.earlier is None:
+        return {}
+    changed = run.earlier.changed(run.result.claims)
+    return {statement: f"{verdict} ({run.earlier.scale})" for statement, verdict in changed.items()}

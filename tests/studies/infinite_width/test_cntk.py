@@ -121,7 +121,9 @@ def test_networks_of_fewer_parameters_than_images_are_fitted_by_least_squares(ki
     settings = {"data": "digits", "pixels": 4, "train": 120, "test": 60}
     key = Key(0).fold("cntk")
     (x, y), (z, truth) = study.images(**settings, key=key)
-    model = study.standard_normal(study.network(kind, x[0].shape, 1, 2), key.fold("weights", kind, 2)).double()
+    model = study.standard_normal(
+        study.network(kind, x[0].shape, 1, 2), key.fold("weights", kind, 2)
+    ).double()
 
     def jacobian(samples):
         rows = torch.func.vmap(
@@ -134,9 +136,16 @@ def test_networks_of_fewer_parameters_than_images_are_fitted_by_least_squares(ki
     targets = torch.nn.functional.one_hot(y, 10).double() - 0.1
     said = jacobian(z) @ torch.linalg.lstsq(J, targets, driver="gelsd").solution
     expected = 100 * float((said.argmax(1) == truth).double().mean())
-    found = study.linearized(kind=kind, width=2, depth=1, seed=0, **settings)["accuracy"]
+    found = study.narrow_linearized(kind=kind, width=2, depth=1, seed=0, **settings)["accuracy"]
     assert found == pytest.approx(expected)
     assert expected > 25
+
+
+def test_narrow_networks_are_in_float64():
+    functions = {
+        trial.settings.get("width"): trial.function for trial in study.trials(replace(TINY, widths=(64, 65)))
+    }
+    assert functions == {None: study.exact, 64: study.narrow_linearized, 65: study.linearized}
 
 
 def test_wide_networks_classify_as_the_exact_kernel_does():

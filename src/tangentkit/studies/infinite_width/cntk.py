@@ -5,6 +5,7 @@ or with global average pooling, GAP), with that of a perceptron (FC-NTK), and wi
 convolutional networks at their random weights, which is the linearized network trained to the end.
 """
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from math import sqrt
@@ -27,7 +28,10 @@ from tangentkit.studies.infinite_width.cntk_result import KINDS
 from tangentkit.studies.infinite_width.cntk_result import result as result
 from tangentkit.studies.trials.data import cards, drawn, first_here
 from tangentkit.studies.trials.kept_folder import kept_folder
-from tangentkit.studies.trials.trial import Trial, sweep
+from tangentkit.studies.trials.trial import Trial, same_records, sweep
+
+NARROW = 64
+"""Channels of a finite network up to which its kernel is computed in float64, which takes four times as long."""
 
 
 @dataclass(frozen=True)
@@ -103,16 +107,30 @@ def trials(config: Config) -> list[Trial]:
     more = (
         [
             *sweep(exact, {"kind": KINDS, **compared}, **deep),
-            *sweep(linearized, {"kind": KINDS[1:], "width": config.compared_widths, **compared}, **deep),
+            *_finite(config.compared_widths, compared, **deep),
         ]
         if config.compared
         else []
     )
     return [
         *sweep(exact, {"kind": KINDS, **small}, train=config.train, **fixed),
-        *sweep(linearized, {"kind": KINDS[1:], "width": config.widths, **small}, train=config.train, **fixed),
+        *_finite(config.widths, small, train=config.train, **fixed),
         *more,
         *sweep(exact, many, depth=config.many_depth, pixels=0, test=config.test),
+    ]
+
+
+def _finite(widths: Iterable[int], over: Mapping[str, Iterable[Any]], **fixed: Any) -> list[Trial]:
+    """A trial for every finite network."""
+    return [
+        trial
+        for width in widths
+        for trial in sweep(
+            narrow_linearized if width <= NARROW else linearized,
+            {"kind": KINDS[1:], **over},
+            width=width,
+            **fixed,
+        )
     ]
 
 
@@ -126,19 +144,38 @@ def exact(
     return {"accuracy": accuracy(kernel, known, new), "data_cards": cards(data)}
 
 
-def linearized(
-    *, kind: str, width: int, data: str, pixels: int, depth: int, train: int, test: int, seed: int
-) -> dict[str, Any]:
-    """Accuracy of kernel regression with the tangent kernel of a random network of finite width.
+@same_records("140ee629fdeb363ea4e54f7169d51a36a0d98f75d3c8ffc245694334dc2c613b")
+def linearized(**settings: Any) -> dict[str, Any]:
+    """Accuracy of kernel regression with the tangent kernel of a random network of finite width."""
+    return _linearized(torch.float32, **settings)
 
-    With fewer parameters than images, or nearly so, the kernel is singular, and the fit the one of least norm: what is
-    zero is told from rounding in float64 alone.
+
+def narrow_linearized(**settings: Any) -> dict[str, Any]:
+    """The same of a network of few channels, in float64.
+
+    With fewer parameters than images, or nearly so, the kernel is singular, and the fit is that of least norm: what
+    is zero is told from rounding there alone.
     """
+    return _linearized(torch.float64, **settings)
+
+
+def _linearized(
+    dtype: torch.dtype,
+    *,
+    kind: str,
+    width: int,
+    data: str,
+    pixels: int,
+    depth: int,
+    train: int,
+    test: int,
+    seed: int,
+) -> dict[str, Any]:
     key = Key(seed).fold("cntk")
-    known, new = ((x.double(), y) for x, y in images(data, pixels, train, test, key))
+    known, new = ((x.to(dtype), y) for x, y in images(data, pixels, train, test, key))
     model = standard_normal(network(kind, known[0][0].shape, depth, width), key.fold("weights", kind, width))
-    model.double()
-    return {"accuracy": accuracy(TangentKernel(model), known, new, "eigh"), "data_cards": cards(data)}
+    kernel = TangentKernel(model.to(dtype))
+    return {"accuracy": accuracy(kernel, known, new, "eigh"), "data_cards": cards(data)}
 
 
 Labeled = tuple[Tensor, Tensor]
