@@ -10,6 +10,7 @@ from tangentkit.models import cifar2_cnn
 from tangentkit.reference import jacobian
 from tangentkit.report import image
 from tangentkit.studies.spectra import cnn_spectra as study
+from tangentkit.studies.spectra import cnn_spectra_claims as claims_module
 from tangentkit.studies.trials.data import whole
 from tangentkit.studies.trials.records import Records
 
@@ -21,9 +22,10 @@ def planted(*, ways: tuple[str, str, str]) -> list[dict]:
     rows = []
     for seed in CONFIG.seeds:
         for rank, way in enumerate(ways):
-            values = np.concatenate([[100.0], np.geomspace(1, 0.1, 30)]) * (1 + seed)
+            values = np.concatenate([[100.0], np.geomspace(1, 0.9, 30)]) * (1 + seed)
             heavier = values.copy()
-            heavier[1 : 4 + 5 * rank + seed % 2] = 3 * values[1]
+            risen = slice(1, 6 + 5 * rank + seed % 2)
+            heavier[risen] = 2 * values[1] * (values[risen] / values[1]) ** (0.5 * 2**rank)
             rows.append(
                 {
                     "way": way,
@@ -32,6 +34,7 @@ def planted(*, ways: tuple[str, str, str]) -> list[dict]:
                     "diverged": False,
                     "accuracy": 75.0 + 3 * rank + 0.1 * seed,
                     "train_loss": 0.05,
+                    "epochs_run": 40 - 10 * rank,
                     "beyond": 2 + 5 * rank + seed % 2,
                     "growth": 2.0,
                     "ks": 0.1,
@@ -132,16 +135,46 @@ def test_a_kernel_that_only_grows_has_no_heavier_tail():
     assert found["More eigenvalues pass the initial edge after Adam than after SGD"] == "holds"
 
 
-def test_claims_leave_out_networks_that_have_not_learned():
+def test_networks_that_have_not_come_equally_far_are_not_compared():
+    """A GD of a loss of 0.49 has learned something, but less than networks at 0.05."""
     rows = planted(ways=("GD", "SGD", "Adam"))
     for row in rows:
         if row["way"] == "GD" and row["seed"]:
-            row["train_loss"] = 0.69
+            row["train_loss"] = 0.49
     claims = study.result(CONFIG, Records(rows)).claims
-    assert [len(claim.values) for claim in claims] == [1, 4, 1, 4, 1, 4, 4]
-    assert claims[0].verdict == "not decided"
-    assert "networks that learn" in claims[0].remedy
-    assert claims[1].verdict == "holds"
+    assert [claim.verdict for claim in claims] == [*["not decided", "holds"] * 3, "holds"]
+    for claim in claims[:6:2]:
+        assert len(claim.values) == 4
+        assert "all seeds" in claim.quantity
+        assert "a training loss of 0.1 or less: more --gd-epochs" in claim.remedy
+
+
+def test_a_tail_is_judged_where_all_measures_agree():
+    rows = planted(ways=("GD", "SGD", "Adam"))
+    lighter = [{**row, "hill": [1.6, 3.3 - row["hill"][1]]} for row in rows]
+    claims = study.result(CONFIG, Records(lighter)).claims
+    assert [claim.verdict for claim in claims] == [
+        *["holds"] * 2,
+        *["not decided"] * 2,
+        *["holds"] * 2,
+        "not decided",
+    ]
+    assert "by Hill exponent it does not hold" in claims[2].remedy
+    assert "the first eigenvalue it holds" in claims[3].remedy
+    table = study.result(CONFIG, Records(lighter)).tables["tails"]
+    assert [row[-1] for row in table.rows] == ["holds", "holds", "does not hold"] * 2
+
+
+def test_a_first_eigenvalue_that_shrinks_alone_is_no_heavier_tail():
+    rows = planted(ways=("GD", "SGD", "Adam"))
+    for row in rows:
+        shrunk = row["spectra"][0].copy()
+        shrunk[0] *= {"GD": 0.9, "SGD": 0.5, "Adam": 0.2}[row["way"]]
+        row["spectra"] = np.stack([row["spectra"][0], shrunk])
+    claims = study.result(CONFIG, Records(rows)).claims
+    assert all(claim.verdict == "not decided" for claim in claims[2:4])
+    assert claims_module.beyond_rescaled(rows[2]) > 0
+    assert claims_module.beyond_rescaled(rows[2], first=1) == 0
 
 
 def test_networks_that_died_or_hardly_learned_are_named():
@@ -152,8 +185,10 @@ def test_networks_that_died_or_hardly_learned_are_named():
 
     assert notes()[0] == "Of 12 trainings none diverged."
     assert notes()[1].count("none") == 2
+    assert "GD ended at 0.05 after 40 passes; SGD ended at 0.05 after 30 passes" in notes()[2]
     rows[0] = {**rows[0], "train_loss": 0.69}
-    assert "hardly learned (training loss above 0.6): GD with seed 0." in notes()[1]
+    assert "a training loss above 0.1, 2 times the one that is asked for: GD with seed 0." in notes()[1]
+    assert "GD ended at 0.05 to 0.69" in notes()[2]
     before, after = rows[4]["spectra"]
     rows[4] = {**rows[4], "spectra": np.stack([before, np.where(after < after[0], 1e-9, after)])}
     assert "died in training: SGD with seed 1." in notes()[1]

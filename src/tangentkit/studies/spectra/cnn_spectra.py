@@ -103,7 +103,7 @@ def trials(config: Config) -> list[Trial]:
 def result(config: Config, records: Records) -> Result:
     """Accuracies, and what lies beyond the initial edge."""
     size = f"w = {config.width}, {config.images} images, sides divided by {config.pool}"
-    return report(records, size)
+    return report(records, size, config.loss)
 
 
 def spectra(
