@@ -18,6 +18,7 @@ from tangentkit.report import (
     Lines,
     Measured,
     Page,
+    Ramp,
     Scatter,
     Series,
     StandIn,
@@ -34,6 +35,9 @@ def sample_figures() -> dict[str, Figure]:
     return {
         "lines": Lines(
             **words, series={"a": Series(x, x**2, x), "b": Series(x, 60 - x)}, level=20.0, x_scale="log"
+        ),
+        "ramp": Ramp(
+            **words, curves={k / 9: Series(x, x**2 + k) for k in range(10)}, value_label="depth", level=20.0
         ),
         "scatter": Scatter(
             **words, series={"a": Series(x, x), "b": Series(x, -x)}, diagonal=True, x_label="here"

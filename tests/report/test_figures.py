@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib as mpl
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from matplotlib.figure import Figure as Canvas
 
 from report.sample_page import sample_figures
@@ -24,6 +25,7 @@ from tangentkit.report import (
     Histogram,
     Images,
     Lines,
+    Ramp,
     Scatter,
     Series,
     drawing,
@@ -112,6 +114,18 @@ def test_heatmap_names_its_groups_at_their_middle():
     assert [label.get_text() for label in ax.get_yticklabels()] == ["cat", "dog"]
 
 
+@pytest.mark.parametrize("palette", [LIGHT, DARK])
+def test_a_ramp_has_a_color_for_each_number_from_the_first_to_the_second_of_the_palette(palette):
+    points = Series([1, 10, 100], [1, 2, 3])
+    with drawing._colors(palette):
+        ax = Canvas().add_subplot()
+        Ramp(title="", caption="", curves=dict.fromkeys(range(28), points), x_scale="log").draw(ax)
+    colors = [to_hex(line.get_color()) for line in ax.lines]
+    assert len(set(colors)) == 28
+    assert (colors[0], colors[-1]) == palette.series[:2]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["100", "10", "1"]
+
+
 def test_save_knows_its_format_by_the_suffix(tmp_path):
     assert save(FIGURES["bars"], tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UnknownNameError, match="jpg"):
@@ -137,6 +151,7 @@ def named(*names: str) -> dict[str, Figure]:
     grid = np.zeros((1, len(names), 2, 2))
     return {
         "lines": Lines(**axes, series=dict.fromkeys(names, points)),
+        "ramp": Ramp(**axes, curves=dict(enumerate([points] * len(names))), value_label=title),
         "scatter": Scatter(**axes, series=dict.fromkeys(names, points)),
         "bars": Bars(**axes, values=dict.fromkeys(names, (0.5, 0.7))),
         "dots": Dots(**axes, values=dict.fromkeys(names, (0.5, 0.7))),

@@ -96,9 +96,9 @@ def test_the_policy_forbids_the_network(page):
 
 def test_every_figure_is_there_twice_with_words(page):
     elements = Elements(page)
-    assert elements.tags.count("figure") == elements.tags.count("source") == elements.tags.count("img") == 8
+    assert elements.tags.count("figure") == elements.tags.count("source") == elements.tags.count("img") == 9
     alts = [value for name, value in elements.attributes if name == "alt"]
-    assert alts == ["What to see."] * 8
+    assert alts == ["What to see."] * 9
 
 
 def test_verdicts_are_words_not_only_colors(page):

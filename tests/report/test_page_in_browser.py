@@ -103,7 +103,7 @@ def test_on_a_phone_wide_tables_are_cut_and_say_so(browser, surrogate_address):
 def test_the_contents_lead_to_what_they_name(browser, address):
     show(browser, address, 1280)
     links = browser.find_elements("css selector", "nav a")
-    assert len(links) == 18  # 8 sections, 2 tables, 8 figures
+    assert len(links) == 19  # 8 sections, 2 tables, 9 figures
     for link in links:
         name = link.get_attribute("href").partition("#")[2]
         browser.execute_script("arguments[0].click()", link)

@@ -20,6 +20,7 @@ from tangentkit.report.figure import Heatmap as Heatmap
 from tangentkit.report.figure import Histogram as Histogram
 from tangentkit.report.figure import Images as Images
 from tangentkit.report.figure import Lines as Lines
+from tangentkit.report.figure import Ramp as Ramp
 from tangentkit.report.figure import Scatter as Scatter
 from tangentkit.report.figure import Series as Series
 from tangentkit.report.measured import Measured as Measured

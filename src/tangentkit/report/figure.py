@@ -1,7 +1,7 @@
 """Figures that hold numbers and only draw: `draw(axes)` adds them to matplotlib axes.
 
 Colors, fonts and sizes come from the surroundings (`drawing.Palette`), so that one figure has a light and a
-dark form. matplotlib is imported by `drawing` alone.
+dark form. matplotlib is imported only when something is drawn.
 """
 
 from abc import ABC, abstractmethod
@@ -13,20 +13,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from tangentkit.core.text import visible
+from tangentkit.report.ticks import ticks_at
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.colors import Colormap
 
 AxisScale = Literal["linear", "log"]
 Place = Literal["inside", "beside"]
 
 MARKERS = "osD^vPX"
-FEW_VALUES = 12
-"""Values on an axis that may each have a tick."""
-FEW_DECADES = 100
-"""The ratio of the ends of a logarithmic axis below which powers of ten are too few for its ticks."""
-LABEL = 0.09
-"""The share of an axis that a label of a tick needs."""
 LONGEST = 24
 """Characters of a name in a figure."""
 
@@ -101,10 +97,35 @@ class Lines(_Plot):
         self._label(ax)
         places = np.concatenate([[], *(np.ravel(np.asarray(one.x, float)) for one in self.series.values())])
         if self.x_scale == "log":
-            _ticks_at(ax, places)
+            ticks_at(ax, places)
         elif self.x_scale == "linear" and (places == places.round()).all():
             ax.locator_params("x", integer=True)  # of layers and epochs there is no 3.2
         _legend(ax, self.series, self.legend)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Ramp(_Plot):
+    """Many curves in an order, such as one for each layer: each has a number, which its color tells."""
+
+    curves: Mapping[float, Series]
+    """Number -> curve."""
+    value_label: str = ""
+    """What the numbers are."""
+    level: float | None = None
+    """A horizontal line to compare with."""
+
+    def draw(self, ax: "Axes") -> None:
+        """Adds the figure to axes."""
+        # No points, but a color for each number, and what a color bar is made of.
+        colors = ax.scatter([], [], c=[], cmap=_ramp(), vmin=min(self.curves), vmax=max(self.curves))
+        for number, one in self.curves.items():
+            ax.plot(np.asarray(one.x), np.asarray(one.y), color=colors.to_rgba(number), linewidth=1.4)
+        bar = ax.figure.colorbar(colors, ax=ax, label=words(self.value_label))
+        bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
+        _level(ax, self.level)
+        self._label(ax)
+        if self.x_scale == "log":
+            ticks_at(ax, np.concatenate([np.asarray(one.x, dtype=float) for one in self.curves.values()]))
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -331,53 +352,13 @@ def _cycled(items: Sequence[str], count: int) -> list[str]:
     return [items[i % len(items)] for i in range(count)]
 
 
-def _ticks_at(ax: "Axes", x: np.ndarray) -> None:
-    """Ticks of a logarithmic axis at the few values that were measured, as far apart as their labels need.
+def _ramp() -> "Colormap":
+    """Through three colors of the palette, all of which are seen on its background."""
+    from matplotlib import rcParams
+    from matplotlib.colors import LinearSegmentedColormap
 
-    Matplotlib's own would be at powers of ten, of which there may be none, and at numbers between, which overlap. Of
-    many values over less than two decades, round numbers among them take their place.
-    """
-    values = np.unique(x[x > 0])
-    if len(values) > FEW_VALUES and values[-1] < FEW_DECADES * values[0]:
-        values = _round_numbers(values[0], values[-1])
-    if not 2 <= len(values) <= FEW_VALUES:
-        return
-    kept = apart(values)
-    ax.set_xticks(kept, [f"{value:g}" for value in kept])
-    ax.set_xticks([], minor=True)
-
-
-def _round_numbers(low: float, high: float) -> np.ndarray:
-    """1, 2 and 5 times powers of ten in a range; where there are fewer than three of them, evenly spaced ones."""
-    from matplotlib.ticker import MaxNLocator
-
-    powers = 10.0 ** np.arange(np.floor(np.log10(low)), np.ceil(np.log10(high)) + 1)
-    found = np.outer(powers, [1, 2, 5]).ravel()
-    inside = found[(found >= low) & (found <= high)]
-    if len(inside) < 3:
-        found = np.asarray(MaxNLocator(5).tick_values(low, high))
-        inside = found[(found >= low) & (found <= high)]
-    return inside
-
-
-def apart(values: ArrayLike, label: float = LABEL) -> list[float]:
-    """The largest of some positive values, and others as far from it and from each other as labels need.
-
-    Args:
-        values: on a logarithmic axis, all of which they span.
-        label: the share of the axis that a label needs.
-
-    Example:
-        >>> apart([1, 2, 9, 10])
-        [10.0, 2.0, 1.0]
-    """
-    values = np.unique(np.asarray(values, dtype=float))
-    gap = label * np.log(values[-1] / values[0])
-    kept = [float(values[-1])]
-    for value in values[-2::-1].tolist():
-        if np.log(kept[-1] / value) >= gap and (value == values[0] or np.log(value / values[0]) >= gap):
-            kept.append(value)
-    return kept
+    first, last, middle = rcParams["axes.prop_cycle"].by_key()["color"][:3]
+    return LinearSegmentedColormap.from_list("ramp", [first, middle, last])
 
 
 def _level(ax: "Axes", level: float | None) -> None:

@@ -12,13 +12,16 @@ from tangentkit.core.seeds import Key
 from tangentkit.data import is_here
 from tangentkit.models import cifar_resnet
 from tangentkit.models.checkpoints import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD
+from tangentkit.report import Ramp, image
 from tangentkit.studies.representations import layer_pca
 from tangentkit.studies.representations.layer_pca import Config, looked_at, probe, result, trained, trials
-from tangentkit.studies.representations.layer_pca_report import (
+from tangentkit.studies.representations.layer_pca_claims import (
     collapse,
     half,
     hunch,
+    late_gain,
     late_gap,
+    neighbor_fall,
     svm_lead,
     svm_trend,
 )
@@ -47,7 +50,7 @@ def layers(published: bool, shift: float) -> list[dict]:
             best = {"10-NN": 0.7, "nearest center": 0.7, "linear SVM": 0.9}
         else:
             svm, ncc = (1 if i < 5 else 10), (1 if middle else 10)
-            ends = {"10-NN": 0.8, "nearest center": 0.7, "linear SVM": 0.5}
+            ends = {"10-NN": 0.5 if late else 0.85, "nearest center": 0.75, "linear SVM": 0.5}
             best = {"10-NN": 0.8, "nearest center": 0.7, "linear SVM": 0.6}
         if late and published:
             best = ends = dict.fromkeys(best, 0.93)
@@ -104,6 +107,9 @@ def test_no_claim_holds_on_layers_the_other_way_round():
 def test_few_images_decide_nothing_about_hundreds_of_components():
     claims = result(Config(), records(True)).claims
     assert [c.verdict for c in claims if "beyond 100" in c.statement] == ["not decided"] * 2
+    saturation = [c for c in claims if "saturates" in c.statement]
+    assert [c.verdict for c in saturation] == ["not decided"] * 4
+    assert "--most" in saturation[0].remedy
 
 
 def test_quantities_are_what_they_say():
@@ -113,6 +119,9 @@ def test_quantities_are_what_they_say():
     assert svm_trend(found) < -0.8
     assert svm_trend([dict(layer, needed={"linear SVM": 3}) for layer in found]) == 0.0
     assert hunch(found) == pytest.approx(np.log(10) - np.log(2), rel=0.3)
+    assert late_gain(found, "10-NN") == pytest.approx(0.0)  # nothing is gained in the second half
+    assert late_gain(found[:5], "10-NN") == pytest.approx(-0.2)
+    assert neighbor_fall(found[4:6]) == pytest.approx(0.1)  # of 0.2 and 0
     assert late_gap(found, 0.95) == pytest.approx(0.95 - 0.95 * 0.93)
 
 
@@ -127,9 +136,55 @@ def test_no_collapse_counts_as_one_layer_too_deep():
 )
 def test_missing_trials_leave_a_page(rows):
     found = result(CONFIG, rows)
-    assert len(found.claims) == 16
-    assert all(figure.caption for figure in found.figures.values())
+    assert len(found.claims) == 22
+    assert all(image(figure) for figure in found.figures.values())
     assert ("No trial" in found.answer) == (not rows)
+
+
+@pytest.mark.parametrize(
+    ("first_half", "second_half", "refuted"), [(0.0, 0.0, "in the first"), (0.2, 0.2, "in the second")]
+)
+def test_neighbors_get_worse_in_the_first_half_and_not_in_the_second(first_half, second_half, refuted):
+    rows = records(True)
+    for row in rows:
+        for layer in row["layers_found"]:
+            fall = second_half if layer["depth"] > 0.5 else first_half
+            layer["accuracy"]["10-NN"] = [0.5, 0.6, 0.7, 0.7, 0.7 - fall]
+    claims = [
+        c for c in result(CONFIG, rows).claims if "gets worse" in c.statement or "get worse" in c.statement
+    ]
+    assert len(claims) == 4
+    assert {c.verdict for c in claims if refuted in c.statement} == {"does not hold"}
+    assert {c.verdict for c in claims if refuted not in c.statement} == {"holds"}
+
+
+@pytest.mark.parametrize(("classifier", "short"), [("10-NN", "10-NN"), ("nearest center", "NCC")])
+def test_one_layer_that_gains_beyond_100_components_has_not_saturated(classifier, short):
+    rows = records(True)
+    for row in rows:
+        row["layers_found"][7]["accuracy"][classifier][-1] += 0.05
+    claims = {c.statement: c.verdict for c in result(CONFIG, rows).claims if "saturates" in c.statement}
+    assert (
+        claims["ResNet-20: 10-NN saturates by 100 components"]
+        != claims["ResNet-20: NCC saturates by 100 components"]
+    )
+    assert claims[f"ResNet-56: {short} saturates by 100 components"] == "does not hold"
+
+
+def test_both_networks_have_a_curve_for_every_layer():
+    found = result(CONFIG, records(True)).figures
+    assert list(found) == [
+        f"{what}-resnet-{depth}"
+        for depth in (20, 56)
+        for what in ("components-needed", "variance", "accuracy-10-nn", "accuracy-ncc", "accuracy-svm")
+    ]
+    for figure in found.values():
+        if isinstance(figure, Ramp):
+            assert list(figure.curves) == [i / 9 for i in range(10)]
+        else:
+            assert [len(np.asarray(one.x)) for one in figure.series.values()] == [10] * 3
+        image(figure)
+    assert "At most 3" in found["components-needed-resnet-20"].caption
 
 
 def test_layers_are_spread_over_depth():

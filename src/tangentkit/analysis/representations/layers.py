@@ -41,7 +41,7 @@ from tangentkit.empirical.activations.kernels import ConjugateKernel
 from tangentkit.linearized.labeled import labeled
 from tangentkit.machines.estimators.labels import check_one_label_each
 from tangentkit.report import Column, Lines, Series, Table, drawn
-from tangentkit.report.figure import apart
+from tangentkit.report.ticks import apart
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
