@@ -118,8 +118,9 @@ class Ramp(_Plot):
         """Adds the figure to axes."""
         # No points, but a color for each number, and what a color bar is made of.
         colors = ax.scatter([], [], c=[], cmap=_ramp(), vmin=min(self.curves), vmax=max(self.curves))
-        for number, one in self.curves.items():
-            ax.plot(np.asarray(one.x), np.asarray(one.y), color=colors.to_rgba(number), linewidth=1.4)
+        inks = colors.to_rgba(np.array(list(self.curves), dtype=float))
+        for one, ink in zip(self.curves.values(), inks, strict=True):
+            ax.plot(np.asarray(one.x), np.asarray(one.y), color=ink, linewidth=1.4)
         bar = ax.figure.colorbar(colors, ax=ax, label=words(self.value_label))
         bar.outline.set_visible(False)  # pyright: ignore[reportCallIssue]
         _level(ax, self.level)
