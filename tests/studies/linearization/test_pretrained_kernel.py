@@ -11,11 +11,13 @@ from tangentkit.core.errors import InputError
 from tangentkit.studies.linearization.eigenspace import eigenspace, sign_accuracy
 from tangentkit.studies.linearization.pretrained_kernel import (
     CLASSES,
+    SCALES,
     Config,
     compare,
     mean_square_gradient,
     result,
     trials,
+    weigh,
 )
 from tangentkit.studies.trials.records import Records
 
@@ -116,7 +118,7 @@ def test_the_size_of_a_kernel_is_the_mean_square_of_gradients():
 
 
 def test_without_training_both_kernels_are_one_and_learn_alike():
-    setting = {t.settings["index"]: t.settings for t in trials(TINY)}[2]
+    setting = {t.settings["index"]: t.settings for t in trials(TINY) if t.function is compare}[2]
     found = compare(**{**setting, "learning_rate": 1e-9})
     assert found["growth"] == pytest.approx(1.0, rel=1e-3)
     np.testing.assert_allclose(
@@ -132,7 +134,7 @@ def test_without_training_both_kernels_are_one_and_learn_alike():
 
 def test_one_step_of_a_differential_is_a_step_in_its_kernel():
     """The first full batch moves the outputs by rate · K (y - 1/2) / n, at trained weights as at the first ones."""
-    setting = {t.settings["index"]: t.settings for t in trials(TINY)}[CLASSES]
+    setting = {t.settings["index"]: t.settings for t in trials(TINY) if t.function is compare}[CLASSES]
     whole = {**setting, "batch": 32, "epochs": 1, "linear_epochs": 1, "learning_rate": 1e-3}
     found = compare(**whole)
     assert found["initial_losses"].shape == (1,)
@@ -145,13 +147,13 @@ def test_one_step_of_a_differential_is_a_step_in_its_kernel():
 
 
 def test_training_on_labels_makes_the_kernel_grow():
-    setting = {t.settings["index"]: t.settings for t in trials(TINY)}[CLASSES]
+    setting = {t.settings["index"]: t.settings for t in trials(TINY) if t.function is compare}[CLASSES]
     assert compare(**{**setting, "epochs": 20})["growth"] > 1.2
 
 
 def test_labels_of_a_seed_follow_each_other():
     found = [t.settings["seed"] for t in trials(dataclasses.replace(TINY, seeds=(0, 1)))]
-    assert found == [0, 0, 1, 1]
+    assert found == [0, 0, 0, 1, 1, 1]
 
 
 def test_accuracy_is_that_of_signs():
@@ -167,9 +169,76 @@ def test_bad_settings_are_refused(wrong):
         dataclasses.replace(TINY, **wrong)
 
 
-def test_a_loss_that_rounds_to_zero_is_drawn_as_the_least_of_the_others():
+def test_a_loss_that_rounds_to_zero_is_drawn_below_all_others():
     learned = records(gain=2.0, pace=1.0, rescaled=1.0)
     for record in learned:
         record["trained_losses"] = np.array([0.5, 0.0])
     curves = result(CONFIG, Records(learned)).figures["loss-mlp-classes"].series
     assert all(np.isfinite(series.y).all() for series in curves.values())
+    assert curves["at trained weights"].y[1] < curves["trained, rescaled"].y[1]
+
+
+def weighed(share: float) -> list[dict]:
+    """The shares of labels: even ones for the first eigenfunction, another for the second of LeNet in one seed."""
+    return [
+        {
+            "network": network,
+            "seed": seed,
+            "indices": CONFIG.indices,
+            "shares": [0.5, share if network == "lenet" and seed == 2 else 0.5],
+        }
+        for network in CONFIG.networks
+        for seed in CONFIG.seeds
+    ]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.04, 0.96, 1.0])
+def test_labels_of_nearly_one_class_are_no_task_and_the_page_says_so(share):
+    rows = records(gain=5.0, pace=1.0, rescaled=0.5)
+    for row in rows:
+        if row["network"] == "lenet" and row["index"] == 32:
+            row["trained_test"] = row["initial_test"]
+    found = result(CONFIG, Records(rows + weighed(share)))
+    gains = {c.statement: c.interval.mean for c in found.claims if "on test samples" in c.statement}
+    assert max(gains.values()) == pytest.approx(min(gains.values()))
+    assert "LeNet j = 32" in found.notes[0]
+    assert "LeNet on j = 32" not in found.answer
+    assert len(found.claims) == 14
+    assert {len(claim.values) for claim in found.claims} == {5}
+
+
+def test_labels_of_two_classes_are_all_counted():
+    found = result(CONFIG, Records(records(5.0, 1.0, 0.5) + weighed(0.06)))
+    assert "LeNet on j = 32" in found.answer
+    assert "none here" in found.notes[0]
+
+
+def test_shares_of_labels_are_those_that_models_are_trained_on():
+    setting = next(trial.settings for trial in trials(TINY) if trial.function is weigh)
+    (share,) = weigh(**setting)["shares"]
+    space = eigenspace("fashion-mini", "mlp", 3, 32, 16, 2)
+    assert share == pytest.approx(float((space.vectors[:, 1] >= 0).float().mean()))
+
+
+def test_a_resnet_is_linearized_with_the_statistics_of_its_initialization():
+    """A rate that float32 rounds to nothing leaves the weights: what training made of the statistics must be gone."""
+    tiny = dataclasses.replace(TINY, networks=("resnet",), resnet_width=2)
+    setting = next(t.settings for t in trials(tiny) if t.settings.get("index") == 2)
+    still = compare(**{**setting, "epochs": 1, "linear_epochs": 1, "learning_rate": 1e-60})
+    assert still["growth"] == 1.0
+    assert compare(**setting)["growth"] != pytest.approx(1.0, rel=1e-2)
+
+
+def test_the_width_of_the_resnet_makes_no_other_trials_of_the_others():
+    wide, narrow = (
+        trials(dataclasses.replace(TINY, networks=("mlp", "resnet"), resnet_width=width)) for width in (4, 2)
+    )
+    same = {trial.key for trial in wide} & {trial.key for trial in narrow}
+    assert same == {trial.key for trial in trials(TINY)}
+
+
+def test_what_is_as_published_has_no_reason():
+    rows = Records(records(5.0, 1.0, 0.5))
+    why = [one.why for one in result(SCALES["full"], rows).stand_ins]
+    assert why == [""] * 4
+    assert any("time" in one.why for one in result(CONFIG, rows).stand_ins)

@@ -136,7 +136,7 @@ STUDIES: tuple[Study, ...] = (
         cost={
             "quick": "about 3 minutes on 2 cores, 1 GB",
             "evening": "about 8 minutes on 2 cores, 2 GB",
-            "full": "about 2 months on 2 cores, 48 GB (estimated)",
+            "full": "years on 2 cores, 96 GB (estimated), of which MLP and LeNet 2 months; a GPU or a cluster",
         },
         module="tangentkit.studies.linearization.pretrained_kernel",
     ),

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from tangentkit import TangentKernel, eigenfunctions
 from tangentkit.core.seeds import Key
-from tangentkit.models import lecun_normal, lenet5, mlp
+from tangentkit.models import lecun_normal, lenet5, mlp, resnet18
 from tangentkit.studies.trials.data import drawn
 
 HALF = 5
@@ -32,22 +32,27 @@ class Eigenspace:
 
 
 @lru_cache(maxsize=2)
-def eigenspace(data: str, network: str, seed: int, train: int, test: int, top: int) -> Eigenspace:
+def eigenspace(
+    data: str, network: str, seed: int, train: int, test: int, top: int, resnet_width: int = 64
+) -> Eigenspace:
     """The first eigenfunctions of a network; made once for all that the same process does with one seed."""
-    begun, x, classes = start(data, network, seed, train, test)
+    begun, x, classes = start(data, network, seed, train, test, resnet_width)
     found = eigenfunctions(TangentKernel(begun), x, top)
     return Eigenspace(begun, x, found.vectors, found.values, classes)
 
 
-def start(data: str, network: str, seed: int, train: int, test: int) -> tuple[nn.Module, Tensor, Tensor]:
+def start(
+    data: str, network: str, seed: int, train: int, test: int, resnet_width: int = 64
+) -> tuple[nn.Module, Tensor, Tensor]:
     """A network at its initialization; training samples and after them test samples; and their classes.
 
     Args:
         data: name of a data set of images.
-        network: "mlp" for hidden layers of 100 and 100, or "lenet".
+        network: "mlp" for hidden layers of 100 and 100, "lenet", or "resnet" for ResNet-18 in evaluation mode.
         seed: of samples and weights.
         train: number of training samples.
         test: number of test samples.
+        resnet_width: channels of the first stage of ResNet-18.
 
     Example:
         >>> network, x, classes = start("fashion-mini", "lenet", 0, 20, 10)
@@ -61,6 +66,8 @@ def start(data: str, network: str, seed: int, train: int, test: int) -> tuple[nn
     weights = key.fold("network", network)
     if network == "mlp":
         return mlp((prod(x.shape[1:]), 100, 100, 1), seed=weights, init=lecun_normal), x, classes
+    if network == "resnet":
+        return resnet18(channels=channels, width=resnet_width, seed=weights).eval(), x, classes
     return lenet5(channels=channels, size=size, seed=weights), x, classes
 
 
