@@ -18,6 +18,8 @@ KINDS = ("own class", "others")
 """The outputs of an image are of two kinds: that of its class, whose target is 1, and the others, of target 0."""
 SHOWN = 2
 """Images whose paths are kept."""
+TENTH = -0.1
+"""ln of a ratio: paths that come together by less than a tenth do not come together."""
 
 
 def result(config: "Config", records: Records) -> Result:
@@ -42,6 +44,13 @@ def result(config: "Config", records: Records) -> Result:
             change(lambda row: abs(math.log(row["steps_ratio"]))),
             high=0.0,
             published="the statistics of the paths become more alike with width (no numbers)",
+        ),
+        Claim(
+            "The paths do not come together with width",
+            f"ln of the distance of the paths at ×{last:g} over that at ×{first:g}",
+            change(lambda row: math.log(row["path_distance"])),
+            low=TENTH,
+            published="the statistics, not the paths; less than a tenth is our rule",
         ),
         Claim(
             "The statistics come together more than the paths do",
@@ -164,15 +173,14 @@ def _figures(config: "Config", records: Records) -> dict[str, Figure]:
 
 def _stand_ins(config: "Config", records: Records) -> tuple[StandIn, ...]:
     data = records[0]["data"] if records else config.data[0]
+    size = "60,000 training images, 100 epochs, LeNet×1 to ×60"
+    here = (
+        f"{config.train:,} training images, {config.epochs} epochs, LeNet×{config.widths[0]:g} to "
+        f"×{config.widths[-1]:g}"
+    )
     return (
         StandIn("data", "MNIST", data, "" if data == "mnist" else "MNIST is not on this machine"),
-        StandIn(
-            "size",
-            "60,000 training images, 100 epochs, LeNet×1 to ×60",
-            f"{config.train:,} training images, {config.epochs} epochs, LeNet×{config.widths[0]:g} to "
-            f"×{config.widths[-1]:g}",
-            "time",
-        ),
+        StandIn("size", size, here, "" if here == size else "time"),
         StandIn(
             "moments of time",
             "training steps",
@@ -191,11 +199,11 @@ def _notes(config: "Config", records: Records) -> tuple[str, ...]:
         "The widths here begin at ×1, as the published ones do.",
         f"From ×{config.widths[0]:g} to ×{config.widths[-1]:g} the distance of the paths becomes "
         f"{_times(config, records, 'path_distance'):.2f} times as large, that of the distributions "
-        f"{_times(config, records, 'distribution_distance'):.2f} times. The third claim compares the two: it says "
-        f"that "
-        "the statistics come together by more, not that they alone do. Before the run it was worded as the "
-        "statistics "
-        "'rather than' the paths, with the same rule.",
+        f"{_times(config, records, 'distribution_distance'):.2f} times. The last claim compares the two: it says "
+        "that the statistics come together by more, not that they alone do. Before the run it was worded as the "
+        "statistics 'rather than' the paths, with the same rule. That the paths do not come together was not judged "
+        "then, though its numbers were there (0.63 and 0.59 times in the evening run): its claim, and the tenth in "
+        "it, were added after they had been seen.",
     )
 
 
