@@ -54,6 +54,23 @@ def test_a_bias_is_no_agreement():
     assert verdicts(bias=0.1)[4:8] == ["does not hold"] * 4
 
 
+def test_a_bias_that_no_single_seed_shows_is_seen_in_all_together():
+    """1.5 standard errors of the mean of a seed, at the largest width."""
+    error = (CONFIG.widths[-1] * CONFIG.draws) ** -0.5
+    assert verdicts(bias=1.5 * error)[4:8] == ["does not hold"] * 4
+
+
+def test_deviations_of_seeds_that_point_both_ways_are_chance():
+    """Each seed alone is 2.5 standard errors off, three one way and two the other."""
+    rows = planted()
+    for row in rows:
+        if "deviations" in row:
+            off = 2.5 * (row["width"] * CONFIG.draws) ** -0.5 * (-1) ** row["seed"]
+            row["deviations"] = row["deviations"] - row["deviations"].mean(0) + off
+    claims = study.result(CONFIG, Records(rows)).claims[4:8]
+    assert all(claim.interval.mean == pytest.approx(2.5 / 5**0.5, rel=0.2) for claim in claims)
+
+
 def test_other_kernels_and_other_ties_do_not_hold():
     assert verdicts(gap=1e-2, same=0.0, fresh=1.0)[8:] == ["does not hold"] * 3
 
