@@ -12,6 +12,7 @@ from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.seeds import Key
 from tangentkit.models import lecun_normal, mlp
 from tangentkit.studies.linearization.anisotropy import (
+    SCALES,
     Config,
     describe,
     frequencies,
@@ -171,6 +172,15 @@ def test_a_closed_form_that_is_not_decided_asks_for_samples():
     assert {claim.verdict for claim in claims} == {"not decided"}
     assert all("--sampled" in claim.remedy for claim in claims)
     assert all(claim.seeds_needed is None for claim in claims)
+    notes = result(dataclasses.replace(CONFIG, sampled=10_000), Records(rows)).notes
+    assert "noise of 10,000 samples" in notes[-1]
+
+
+def test_a_run_of_the_published_size_tells_of_no_stand_ins_and_of_no_noise_that_it_has_not():
+    found = result(SCALES["full"], Records(described(few=True, same_origin=True, bias=0.0)))
+    assert [one.why for one in found.stand_ins] == [""] * 3
+    assert not any("for want of samples" in note for note in found.notes)
+    assert [one.why for one in result(CONFIG, Records([])).stand_ins] == ["time"] * 3
 
 
 def test_claims_do_not_hold_where_nothing_is():
