@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from tangentkit.core.errors import DataError, InputError
+from tangentkit.studies.trials.own_files import contents
 from tangentkit.studies.trials.plain import NOT_FINITE, from_plain, restored, to_plain
 from tangentkit.studies.trials.store import TrialStore
 from tangentkit.studies.trials.trial import Outcome, Trial, code_of, perform, revision, same_records, sweep
@@ -35,6 +36,46 @@ plain = st.recursive(
 def half(*, seed: int, scale: float = 1.0) -> dict:
     """Half of a seed."""
     return {"half": scale * seed / 2}
+
+
+def look(*, seed: int, shown: str) -> dict:
+    """A trial that has seen coins."""
+    return {"data_cards": [{"name": "coins", "split": "train", "fingerprint": shown}]}
+
+
+def test_trials_that_saw_other_data_under_one_name_are_not_averaged(tmp_path):
+    store, seen = TrialStore(tmp_path), [Trial(look, {"seed": i, "shown": "aab"[i]}) for i in range(3)]
+    for trial in seen:
+        store.write(perform(trial))
+    assert len(store.records([trial.key for trial in seen[:2]])) == 2
+    with pytest.raises(DataError, match=f"coins, train.*{seen[2].key}.json.*Try: remove"):
+        store.records([trial.key for trial in seen])
+
+
+@pytest.mark.parametrize("name", ["folder", "model"])
+def test_what_lies_in_a_folder_of_ones_own_belongs_to_the_trial(tmp_path, name):
+    def key() -> str:
+        return Trial(half, {"seed": 1, name: str(tmp_path)}).key
+
+    empty = key()
+    (tmp_path / "weights").write_bytes(b"one")
+    first = key()
+    (tmp_path / "weights").write_bytes(b"other")
+    other = key()
+    (tmp_path / "weights").write_bytes(b"one")
+    (tmp_path / ".hidden").write_bytes(b"of the system")
+    assert len({empty, first, other}) == 3
+    assert key() == first
+    (tmp_path / "weights").rename(tmp_path / "renamed")
+    assert key() not in {empty, first, other}
+
+
+def test_a_name_of_the_hub_is_a_word(tmp_path, monkeypatch):
+    """Keys of published records stay: most models and data sets are no folders."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "cifar10").mkdir()
+    settings = {"seed": 1, "model": "bert-base-uncased", "folder": "", "data": "cifar10"}
+    assert contents(settings) == {}
 
 
 def fail(*, seed: int) -> dict:

@@ -1,6 +1,8 @@
 """The study of AlexNet and its linearization: its trial, own pictures, and claims on records made by hand."""
 
 import dataclasses
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,8 @@ from tangentkit.studies.linearization.alexnet_gap import (
     trials,
 )
 from tangentkit.studies.linearization.width_gap import accuracy
+from tangentkit.studies.registry import find
+from tangentkit.studies.runner import execute, resume
 from tangentkit.studies.trials.data import whole
 from tangentkit.studies.trials.records import Records
 
@@ -170,6 +174,36 @@ def test_a_trial_runs_on_a_folder(folder):
     found = compare(**trials(config)[0].settings)
     assert found["classes"] == ["adder", "boa"]
     assert [card["samples"] for card in found["data_cards"]] == [16, 8]
+
+
+def invert(folder: Path) -> None:
+    for path in folder.rglob("*.png"):
+        Image.fromarray(255 - np.asarray(Image.open(path))).save(path)
+
+
+def test_a_run_goes_on_with_the_pictures_that_are_there_and_averages_no_others(folder, tmp_path_factory):
+    config = dataclasses.replace(TINY, folder=str(folder), size=63, seeds=(0,))
+    run = tmp_path_factory.mktemp("run")
+    before = execute(find("alexnet-gap"), config, run, scale="quick").records
+    assert len(resume(run, {"seeds": "0,1"}).records) == 4
+    invert(folder)
+    after = resume(run, {"seeds": "0,1"}).records
+    seen = [{card["fingerprint"] for row in rows for card in row["data_cards"]} for rows in (before, after)]
+    assert len(after) == 4
+    assert len(seen[1]) == 2, "one for each split"
+    assert not seen[0] & seen[1]
+
+
+def test_the_same_words_mean_another_folder_elsewhere(folder, tmp_path_factory, monkeypatch):
+    config = dataclasses.replace(TINY, folder="snakes", size=63)
+    keys = []
+    for change in (lambda _: None, invert):
+        place = tmp_path_factory.mktemp("place")
+        shutil.copytree(folder, place / "snakes")
+        change(place)
+        monkeypatch.chdir(place)
+        keys.append({trial.key for trial in trials(config)})
+    assert not keys[0] & keys[1]
 
 
 def test_the_published_size_asks_for_a_folder():

@@ -21,6 +21,7 @@ from tangentkit.models import alexnet, lecun_normal, pytorch_default
 from tangentkit.studies.linearization.alexnet_gap_result import result as result
 from tangentkit.studies.linearization.width_gap import accuracy
 from tangentkit.studies.trials.data import cards, drawn, first_here
+from tangentkit.studies.trials.own_files import content
 from tangentkit.studies.trials.study import DataCard
 from tangentkit.studies.trials.trial import Trial, sweep
 
@@ -211,13 +212,18 @@ def enlarged(name: str, train: int, test: int, size: int, key: Key) -> tuple[Dat
     return first.standardized(*moments), second.standardized(*moments)
 
 
-@lru_cache(maxsize=1)
 def pictures(folder: str, size: int) -> tuple[Data, Data]:
     """All pictures of a folder: the shorter side scaled to 8/7 of the size (256 of 224), cropped, standardized.
 
     Raises:
         InputError: training and test pictures are of other classes.
     """
+    return _pictures(folder, size, content(Path(folder)))
+
+
+@lru_cache(maxsize=1)
+def _pictures(folder: str, size: int, digest: str) -> tuple[Data, Data]:
+    """The same, read once for each digest of what lies in the folder."""
     first, second = (
         read_files(Path(folder) / split, size=round(size * 8 / 7), crop=size).data for split in SPLITS
     )

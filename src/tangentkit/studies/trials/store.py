@@ -75,15 +75,16 @@ class TrialStore:
         """The finished ones of some trials, and the errors of those that failed.
 
         Raises:
-            DataError: one is neither finished nor failed, or damaged.
+            DataError: one is neither finished nor failed, or damaged; or trials have seen other data under one name.
         """
-        rows, failures = [], {}
+        rows, failures = {}, {}
         for key in keys:
             if failure := self._failure(key):
                 failures[label(failure["settings"])] = failure["error"]
             else:
-                rows.append(self.row(key))
-        return Records(rows, failures)
+                rows[key] = self.row(key)
+        self._check_data(rows)
+        return Records(list(rows.values()), failures)
 
     def row(self, key: str) -> dict[str, Any]:
         """Settings and values of a finished trial, by name.
@@ -109,6 +110,24 @@ class TrialStore:
     def every_file(self) -> list[Path]:
         """The files of all trials that are here, whoever asked for them."""
         return sorted(path for path in self.folder.glob("*") if path.suffix in (".json", ".npz"))
+
+    def _check_data(self, rows: Mapping[str, Mapping[str, Any]]) -> None:
+        """Refuses rows with two fingerprints of one data set, which are not to be averaged."""
+        seen: dict[tuple[str, str], dict[str, list[str]]] = {}
+        for key, row in rows.items():
+            for card in row.get("data_cards", ()):
+                match card:
+                    case {"name": str(name), "split": str(split), "fingerprint": str(fingerprint)}:
+                        seen.setdefault((name, split), {}).setdefault(fingerprint, []).append(f"{key}.json")
+        for (name, split), trials in seen.items():
+            if len(trials) > 1:
+                raise DataError(
+                    f"trials in {self.folder} have seen other data under the name {name}, {split}",
+                    expected="one SHA-256",
+                    got="; ".join(f"{one[:12]}... in {', '.join(files)}" for one, files in trials.items()),
+                    hint="remove the files of those that are not to count, and tangentkit run --resume does them "
+                    "again with the data that are there now; or begin a new run",
+                )
 
     def _put(self, name: str, content: bytes) -> None:
         write_whole(self.folder / name, [content], durable=True, within=self.folder)

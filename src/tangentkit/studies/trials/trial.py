@@ -19,6 +19,7 @@ from itertools import product
 from typing import Any, TypeVar
 
 from tangentkit.core.errors import InputError
+from tangentkit.studies.trials.own_files import contents
 from tangentkit.studies.trials.plain import to_plain
 
 F = TypeVar("F", bound=Callable)
@@ -55,12 +56,14 @@ class Trial:
 
     @cached_property
     def key(self) -> str:
-        """The trial's identity: the function, what it does, and the settings.
+        """The trial's identity: the function, what it does, the settings, and what lies in folders that they name.
 
         A function whose statements changed is another one; comments and docstrings do not matter. What it calls is
-        not looked at: see `revision`.
+        not looked at: see `revision`. Pictures and weights of the user's own are: see `own_files`.
         """
-        content = [self.name, code_of(self.function), to_plain(dict(self.settings), {})]
+        content: list[Any] = [self.name, code_of(self.function), to_plain(dict(self.settings), {})]
+        if own := contents(self.settings):
+            content.append(own)
         text = json.dumps(content, sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:KEY_DIGITS]
 
