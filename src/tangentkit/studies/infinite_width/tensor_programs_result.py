@@ -108,10 +108,10 @@ def largest_allowed(networks: int) -> float:
     """The bound on the |scores| of all ψ of so many networks, which chance passes in one run of twenty at most.
 
     Example:
-        >>> round(largest_allowed(4), 2)
+        >>> largest_allowed(4)
         2.96
     """
-    return float(-ndtri(CHANCE / 2 / (networks * len(STATISTICS))))
+    return round(float(-ndtri(CHANCE / 2 / (networks * len(STATISTICS)))), 2)
 
 
 def _rate_claims(slopes: dict[str, tuple[float, ...]]) -> list[Claim]:
@@ -134,7 +134,7 @@ def _agreement_claims(scores: dict[str, tuple[float, ...]], runs: Records, width
     return [
         Claim(
             f"{network}: the averages agree with the recursion at width {width:,}",
-            "largest deviation of four ψ over all seeds together, in standard errors",
+            "largest deviation of four ψ, one number of all seeds together, in standard errors",
             (max(map(abs, own)),) * len(runs.where(network=network, width=width)) if own else (),
             high=bound,
             published=f"(1/n) Σ ψ(g) -> E ψ(Z); within {bound:.2f} standard errors is our rule (see notes)",
