@@ -21,6 +21,7 @@ from tangentkit.studies.linearization.eigenfunctions import (
     watched_indices,
 )
 from tangentkit.studies.linearization.eigenfunctions_result import spike
+from tangentkit.studies.linearization.eigenspace import weigh
 from tangentkit.studies.trials.records import Records
 
 CONFIG = Config(cases=("cifar10 mlp sgd", "cifar10 lenet sgd"), indices=(1, 10, 100))
@@ -182,7 +183,7 @@ def test_data_that_is_not_here_is_replaced_and_equal_trials_are_one(monkeypatch)
     monkeypatch.setattr("tangentkit.studies.trials.data.is_here", lambda name: name == "fashion-mini")
     found = trials(Config(cases=("cifar10 mlp sgd", "mnist mlp sgd")))
     assert {trial.settings["data"] for trial in found} == {"fashion-mini"}
-    assert len(found) == len({trial.key for trial in found}) == 5 + 5 * 4
+    assert len(found) == len({trial.key for trial in found}) == 5 + 5 + 5 * 4
 
 
 def test_divergence_fails_the_trial():
@@ -196,3 +197,47 @@ def test_divergence_fails_the_trial():
 def test_bad_settings_are_refused(wrong):
     with pytest.raises(InputError, match="bad"):
         dataclasses.replace(TINY, **wrong)
+
+
+def weighed(share: float) -> list[dict]:
+    """Shares of labels: in one seed another one for the first eigenfunction of LeNet."""
+    return [
+        {
+            "data": "cifar10",
+            "network": network,
+            "seed": seed,
+            "indices": CONFIG.indices,
+            "shares": [share if network == "lenet" and seed == 1 else 0.4, 0.5, 0.5],
+        }
+        for network in ("mlp", "lenet")
+        for seed in CONFIG.seeds
+    ]
+
+
+@pytest.mark.parametrize("share", [0.0, 0.04, 0.97])
+def test_labels_of_nearly_one_class_are_no_task_and_the_page_says_so(share):
+    rows = learned(1.0, 2.0, 3.0)
+    for row in rows:
+        if row["network"] == "lenet" and row["index"] == 1:
+            row["test_network"] = row["test_linearized"] = 100.0
+    found = result(CONFIG, Records(rows + weighed(share)))
+    falls = {claim.quantity for claim in found.claims if "less well" in claim.statement}
+    assert {"from j = 1 to 100" in fall for fall in falls} == {True, False}
+    ahead = [claim.interval.mean for claim in found.claims if "better than the network" in claim.statement]
+    assert ahead[0] == pytest.approx(ahead[1])
+    assert "cifar10, LeNet, SGD, j = 1." in found.notes[0]
+    assert "at j = 10, " in found.answer
+    assert len(found.tables["eigenfunctions"].rows) == 6
+
+
+def test_labels_of_two_classes_are_all_counted():
+    found = result(CONFIG, Records(learned(1.0, 2.0, 3.0) + weighed(0.06)))
+    assert "none here" in found.notes[0]
+    assert "at j = 10, " not in found.answer
+
+
+def test_shares_of_labels_are_those_of_the_eigenfunctions_that_are_learned():
+    (trial,) = [trial for trial in trials(TINY) if trial.function is weigh]
+    found = weigh(**trial.settings)
+    assert len(found["shares"]) == len(TINY.indices)
+    assert 0 < found["shares"][-1] < 1

@@ -8,7 +8,7 @@ import torch
 
 from tangentkit import reference
 from tangentkit.core.errors import InputError
-from tangentkit.studies.linearization.eigenspace import eigenspace, sign_accuracy
+from tangentkit.studies.linearization.eigenspace import eigenspace, sign_accuracy, weigh
 from tangentkit.studies.linearization.pretrained_kernel import (
     CLASSES,
     SCALES,
@@ -17,7 +17,6 @@ from tangentkit.studies.linearization.pretrained_kernel import (
     mean_square_gradient,
     result,
     trials,
-    weigh,
 )
 from tangentkit.studies.trials.records import Records
 

@@ -60,9 +60,9 @@ def result(config: "Config", records: Records) -> Result:
             "of three: with about as many images it stands at its interpolation threshold, and its accuracy is "
             "that of the threshold.",
             "Finite networks of up to 64 channels are in float64. In first runs they were in float32: where images "
-            "are more than parameters the kernel is singular, its rounding counted as signal, and these 160 parameters "
-            "had 11 % of MNIST's digits right, where they have 74 % (400 images, 5 seeds; with 150 images 15 and "
-            "21 %). Other accuracies changed by less than 2 points.",
+            "are more than parameters the kernel is singular, its rounding counted as signal, and these 160 "
+            "parameters had 11 % of MNIST's digits right, where they have 74 % (400 images, 5 seeds; with 150 images "
+            "15 and 21 %). Other accuracies changed by less than 2 points.",
         ),
     )
 

@@ -222,7 +222,7 @@ def pictures(folder: str, size: int) -> tuple[Data, Data]:
 
 
 @lru_cache(maxsize=1)
-def _pictures(folder: str, size: int, digest: str) -> tuple[Data, Data]:
+def _pictures(folder: str, size: int, _digest: str) -> tuple[Data, Data]:
     """The same, read once for each digest of what lies in the folder."""
     first, second = (
         read_files(Path(folder) / split, size=round(size * 8 / 7), crop=size).data for split in SPLITS

@@ -16,7 +16,7 @@ from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.seeds import Key
 from tangentkit.linearized import History, LinearDecay, Training
 from tangentkit.studies.linearization.eigenfunctions_result import result as result
-from tangentkit.studies.linearization.eigenspace import HALF
+from tangentkit.studies.linearization.eigenspace import HALF, weigh
 from tangentkit.studies.linearization.eigenspace import eigenspace as _space
 from tangentkit.studies.linearization.eigenspace import sign_accuracy as _accuracy
 from tangentkit.studies.linearization.eigenspace import start as _start
@@ -113,7 +113,7 @@ SCALES = {
 
 
 def trials(config: Config) -> list[Trial]:
-    """One for each case, seed and eigenfunction; and the two-class task of the classes for each case with SGD."""
+    """One for each case, seed and eigenfunction, the shares of their labels, and for SGD the two classes."""
     shared = {name: getattr(config, name) for name in ("train", "test", "epochs", "batch")}
     found = []
     for case in config.cases:
@@ -125,6 +125,8 @@ def trials(config: Config) -> list[Trial]:
             energy = {"energy_samples": config.energy_samples, "energy_top": config.energy_top}
             found += sweep(concentrate, {"seed": config.seeds}, **energy, **fixed)
         watched = watched_indices(config.indices, config.watched)
+        space = {name: fixed[name] for name in ("data", "network", "train", "test")}
+        found += sweep(weigh, {"seed": config.seeds}, indices=config.indices, top=max(watched), **space)
         found += sweep(learn, {"seed": config.seeds, "index": config.indices}, watched=watched, **fixed)
     return list({trial.key: trial for trial in found}.values())
 

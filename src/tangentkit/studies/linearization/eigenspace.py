@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +11,13 @@ from torch import Tensor, nn
 from tangentkit import TangentKernel, eigenfunctions
 from tangentkit.core.seeds import Key
 from tangentkit.models import lecun_normal, lenet5, mlp, resnet18
-from tangentkit.studies.trials.data import drawn
+from tangentkit.studies.trials.data import cards, drawn
+from tangentkit.studies.trials.records import Records
 
 HALF = 5
 """Classes below this number are one of the two of the two-class task (CIFAR2), the others the second."""
+RARE = 0.05
+"""An eigenfunction one of whose signs fewer of the samples have, in any seed, is no task of two classes."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,3 +80,30 @@ def sign_accuracy(model: nn.Module, x: Tensor, labels: Tensor) -> float:
     """The share of samples whose logit has the sign of their label 0 or 1, in percent."""
     logits = torch.cat([model(piece).flatten() for piece in x.split(512)])
     return 100 * float(((logits > 0) == (labels > 0.5)).double().mean())
+
+
+def weigh(
+    *,
+    data: str,
+    network: str,
+    indices: tuple[int, ...],
+    seed: int,
+    top: int,
+    train: int,
+    test: int,
+    resnet_width: int = 64,
+) -> dict[str, Any]:
+    """A trial: the share of the samples at which each eigenfunction is not negative, and whose label is 1."""
+    space = eigenspace(data, network, seed, train, test, top, resnet_width)
+    shares = [float((space.vectors[:, index - 1] >= 0).double().mean()) for index in indices]
+    return {"shares": shares, "data_cards": cards(data)}
+
+
+def rarer_shares(records: Records) -> dict[tuple[str, int], float]:
+    """(network, index of an eigenfunction) -> the share of samples with its rarer label, the least of all seeds."""
+    found: dict[tuple[str, int], float] = {}
+    for row in records.having("shares"):
+        for index, share in zip(row["indices"], row["shares"], strict=True):
+            where = row["network"], index
+            found[where] = min(found.get(where, 1.0), share, 1 - share)
+    return found

@@ -16,7 +16,7 @@ from tangentkit import TangentKernel
 from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
 from tangentkit.linearized import LinearDecay, Training, linearize, train
-from tangentkit.studies.linearization.eigenspace import HALF, eigenspace, sign_accuracy
+from tangentkit.studies.linearization.eigenspace import HALF, eigenspace, sign_accuracy, weigh
 from tangentkit.studies.linearization.pretrained_kernel_result import CLASSES, NETWORKS
 from tangentkit.studies.linearization.pretrained_kernel_result import result as result
 from tangentkit.studies.trials.data import cards, first_here
@@ -95,23 +95,6 @@ def trials(config: Config) -> list[Trial]:
             found += sweep(weigh, own, indices=config.indices, **space)
             found += sweep(compare, {**own, "index": (CLASSES, *config.indices)}, **space, **fixed)
     return found
-
-
-def weigh(
-    *,
-    data: str,
-    network: str,
-    indices: tuple[int, ...],
-    seed: int,
-    top: int,
-    train: int,
-    test: int,
-    resnet_width: int = 64,
-) -> dict[str, Any]:
-    """The share of the samples at which each eigenfunction is not negative, and whose label is 1."""
-    space = eigenspace(data, network, seed, train, test, top, resnet_width)
-    shares = [float((space.vectors[:, index - 1] >= 0).double().mean()) for index in indices]
-    return {"shares": shares, "data_cards": cards(data)}
 
 
 @same_records("4092961acce4a2b5979f11520030726db33b58dec956b8f7c035ab489b39772f")

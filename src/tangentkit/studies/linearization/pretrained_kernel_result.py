@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tangentkit.report import Claim, Column, Figure, Lines, Measured, Series, StandIn, Table
+from tangentkit.studies.linearization.eigenspace import RARE, rarer_shares
 from tangentkit.studies.trials.per_seed import mean_over_tasks
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
@@ -23,8 +24,6 @@ ORIGINS = {
     "rescaled": "trained, rescaled",
 }
 """Linear models by name, and in words."""
-RARE = 0.05
-"""An eigenfunction one of whose signs fewer of the samples have, in any seed, is no task of two classes."""
 LEAST_LOSS = 1e-12
 """Losses below are drawn here: float32 rounds them to 0 sooner or later."""
 
@@ -53,16 +52,6 @@ def result(config: "Config", records: Records) -> Result:
         },
         notes=_notes(rare),
     )
-
-
-def rarer_shares(records: Records) -> dict[tuple[str, int], float]:
-    """(network, index of an eigenfunction) -> the share of samples with its rarer label, the least of all seeds."""
-    found: dict[tuple[str, int], float] = {}
-    for row in records.having("shares"):
-        for index, share in zip(row["indices"], row["shares"], strict=True):
-            where = row["network"], index
-            found[where] = min(found.get(where, 1.0), share, 1 - share)
-    return found
 
 
 FULL = 99.9
