@@ -180,6 +180,16 @@ def test_names_are_shown_as_they_are():
     assert texts == STRANGE | {"half a pair": r"\ud800 and \udfff"}
 
 
+def test_values_beside_a_histogram_are_dashed_lines_of_its_color():
+    ax = Canvas().add_subplot()
+    samples = {"a": (0.1, 0.2), "b": (0.7, 0.8)}
+    Histogram(title="", caption="", samples=samples, bins=[0, 0.5, 1], levels={"b": 0.6}).draw(ax)
+    (line,) = ax.get_lines()
+    assert (list(line.get_xdata()), line.get_linestyle()) == ([0.6, 0.6], "--")
+    _, b = ax.containers
+    assert line.get_color()[:3] == b[0].get_facecolor()[:3]  # pyright: ignore
+
+
 def test_a_legend_has_every_name():
     ax = Canvas().add_subplot()
     Lines(title="", caption="", series={"_a": Series([1], [1]), "b": Series([1], [2])}).draw(ax)

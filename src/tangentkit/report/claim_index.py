@@ -70,10 +70,10 @@ class ClaimRow:
 
     @property
     def ours(self) -> str:
-        """Mean and interval in few words."""
+        """Mean and interval in few words; where all seeds give one number, that number alone."""
         interval = self.claim.interval
         values = f"{interval.mean:.3g}"
-        if abs(interval.low) != float("inf"):
+        if abs(interval.low) != float("inf") and interval.low < interval.high:
             values += f" [{interval.low:.3g}, {interval.high:.3g}]"
         return values
 

@@ -225,16 +225,22 @@ class Histogram(_Plot):
     """Distributions, each scaled to area 1."""
 
     samples: Mapping[str, ArrayLike]
-    bins: int = 40
+    bins: int | ArrayLike = 40
+    """Their number, or their edges."""
+    levels: Mapping[str, float] = field(default_factory=dict)
+    """Name of a distribution -> a value to compare it with, as a vertical line of its color."""
 
     def draw(self, ax: "Axes") -> None:
         """Adds the figure to axes."""
         everything = np.concatenate([np.ravel(np.asarray(values)) for values in self.samples.values()])
-        edges = np.histogram_bin_edges(everything, bins=self.bins)
+        edges = np.histogram_bin_edges(everything, bins=self.bins)  # pyright: ignore[reportArgumentType]
         for name, values in self.samples.items():
             ax.hist(
                 np.ravel(np.asarray(values)), bins=edges.tolist(), density=True, alpha=0.55, label=short(name)
             )
+            if name in self.levels:
+                color = ax.patches[-1].get_facecolor()[:3]  # without its transparency
+                ax.axvline(self.levels[name], color=color, linewidth=1.5, linestyle="--")
         self._label(ax)
         _legend(ax, self.samples)
 
