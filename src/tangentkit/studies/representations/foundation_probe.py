@@ -53,7 +53,7 @@ class Config:
     tweets: int = 240
     """Of P to fine-tune on, as many of either label; a tenth more is held out to choose the epoch."""
     tweet_epochs: int = 1
-    """Of fine-tuning on P."""
+    """Of fine-tuning on P; where it is one, there is none to choose."""
     compared: int = 400
     """Tweets of P to compare with M."""
     seeds: tuple[int, ...] = tuple(range(50))
@@ -88,7 +88,7 @@ SCALES = {
 def trials(config: Config) -> list[Trial]:
     """Probes of every seed, fine-tuning and shift of some, and the labels of P once."""
     first_here((DATA,))
-    check_model(config.model)
+    check_model(config.model, config.pooling, config.length)
     text = {"model": config.model, "pooling": config.pooling, "length": config.length}
     gpt2 = {"layers": config.random_layers, "width": config.random_width}
     some = config.seeds[: config.tuned]

@@ -84,7 +84,7 @@ SCALES = {
 def trials(config: Config) -> list[Trial]:
     """One for each seed, once data and model are known to be here."""
     first_here((DATA,))
-    check_model(config.model)
+    check_model(config.model, config.pooling, config.length)
     names = ("model", "pooling", "length", "tweets", "epochs", "batch", "rate", "momentum", "probe", "every")
     return sweep(follow, {"seed": config.seeds}, **{name: getattr(config, name) for name in names})
 

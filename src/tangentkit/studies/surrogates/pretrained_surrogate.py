@@ -112,7 +112,7 @@ def trials(config: Config) -> list[Trial]:
     found = []
     if config.sentences:
         first_here(("cola",))
-        check_model(config.model)
+        check_model(config.model, "mean", LENGTH)
         text = {"sentences": config.sentences, "test": config.test_sentences, "epochs": config.epochs}
         found += sweep(of_text_model, {"seed": config.seeds}, model=config.model, **text, **fixed)
     found += sweep(of_resnet, cheap, train=config.train, test=config.test, **fixed)

