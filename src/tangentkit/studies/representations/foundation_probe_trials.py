@@ -5,10 +5,14 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.metrics import balanced_accuracy_score, roc_auc_score
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
 from torch import Tensor, nn
 
 from tangentkit.analysis.shift.comparison import DistributionComparison, compare_distributions
 from tangentkit.analysis.training_comparison import compare_training
+from tangentkit.analysis.training_ways import redrawn
 from tangentkit.core.seeds import Key
 from tangentkit.linearized import Training, train
 from tangentkit.machines import refit_last_layer
@@ -19,6 +23,7 @@ from tangentkit.studies.trials.text_models import (
     embeddings,
     pretrained,
     random_gpt2,
+    share_cut,
     tokens,
     vocabulary,
 )
@@ -40,14 +45,14 @@ SHOWN = 400
 """Points of either sample that a record keeps for the figures."""
 
 
-@revision(3)
+@revision(4)
 def probe(*, seed: int, model: str, pooling: Pooling, length: int) -> dict[str, Any]:
     """LP on the pre-trained model, on one shuffle of M."""
     found = _probes(_vectors_of_m(model, pooling, length), seed)
     return {"way": "LP", **found, "data_cards": cards(DATA, splits=("P", "M"))}
 
 
-@revision(3)
+@revision(4)
 def random_probe(
     *, seed: int, network: int, layers: int, width: int, model: str, pooling: Pooling, length: int
 ) -> dict[str, Any]:
@@ -98,7 +103,7 @@ def tune_on_p(
     }
 
 
-@revision(3)
+@revision(4)
 def shift(
     *, seed: int, compared: int, shown: int, model: str, pooling: Pooling, length: int
 ) -> dict[str, Any]:
@@ -107,7 +112,8 @@ def shift(
     P, P_labels = _drawn_of_p(network, seed, compared, model, length)
     M, M_labels = _vectors_of_m(model, pooling, length), whole(DATA, "M").targets
     two = compare_distributions(P, M, seed=seed, components=2, permutations=PERMUTATIONS)
-    clear, gain, filtered_auc = _judged(P, P_labels, M, M_labels, seed)
+    clear, gain = _judged(P, P_labels, M, M_labels, seed)
+    half = torch.randperm(compared, generator=_key(seed).fold("random half").torch())[: len(clear)]
     dense = torch.from_numpy(two.filtered(share=0.8))
     both_labels = len(P_labels[dense].unique()) == 2
     draw = _key(seed).fold("as many").torch()
@@ -121,13 +127,16 @@ def shift(
         **_told_apart(P, M, two, seed),
         "probe_of_p": _right(_head(P, P_labels), M, M_labels),
         "clear_gain": gain,
-        "clear_auc": filtered_auc,
+        "clear_auc": _auc_of(clear, two, seed),
+        "half_auc": _auc_of(half, two, seed),
         "dense_share": len(dense) / len(P),
         "dense_gain": _gain(dense, P, P_labels, M, M_labels, draw) if both_labels else None,
+        "cut": {name: share_cut(model, whole(DATA, name).inputs, length) for name in ("P", "M")},
         **({"scores": {name: _some(points) for name, points in scores.items()}} if seed == shown else {}),
     }
 
 
+@revision(2)
 def random_shift(
     *,
     seed: int,
@@ -185,7 +194,7 @@ def _drawn_of_p(
 def _probes(vectors: Tensor, seed: int) -> dict[str, float]:
     """Accuracies of the best linear head, and of one trained for ten epochs, on one shuffle of M."""
     y = whole(DATA, "M").targets
-    head = nn.Sequential(nn.Linear(vectors.shape[1], 2))
+    head = nn.Sequential(redrawn(nn.Linear(vectors.shape[1], 2), _key(seed).fold("head")))
     found = compare_training(
         head,
         (vectors, y),
@@ -204,7 +213,7 @@ def _probes(vectors: Tensor, seed: int) -> dict[str, float]:
 
 
 def _told_apart(P: Tensor, M: Tensor, two: DistributionComparison, seed: int) -> dict[str, float]:
-    """How well two and 20 principal components tell P from M; and, for comparison, one half of P from the other."""
+    """How well two, 20 and all components tell P from M; and, for comparison, one half of P from the other."""
     many = compare_distributions(P, M, seed=seed, permutations=19)
     order = torch.randperm(len(P), generator=_key(seed).fold("halves").torch())
     halves = order.tensor_split(2)
@@ -216,7 +225,32 @@ def _told_apart(P: Tensor, M: Tensor, two: DistributionComparison, seed: int) ->
         "p_value": two.p_value,
         "ks_first": two.components[0].statistic,
         "ks_second": two.components[1].statistic if len(two.components) > 1 else 0.0,
+        **_told_apart_by_all(P, M, seed),
     }
+
+
+def _told_apart_by_all(P: Tensor, M: Tensor, seed: int) -> dict[str, float]:
+    """AUC and accuracy, the mean of those on P and on M, of a linear classifier on whole vectors, cross-validated.
+
+    It is Fisher's discriminant with the covariance of Ledoit and Wolf, which leaves nothing to choose.
+    """
+    x, is_P = torch.cat([P, M]).double().numpy(), np.repeat([True, False], [len(P), len(M)])
+    machine = LinearDiscriminantAnalysis(solver="lsqr", shrinkage="auto", priors=[0.5, 0.5])
+    folds = StratifiedKFold(5, shuffle=True, random_state=_key(seed).fold("folds").entropy % 2**32)
+    found = np.asarray(cross_val_predict(machine, x, is_P, cv=folds, method="decision_function"))
+    return {
+        "auc_all": float(roc_auc_score(is_P, found)),
+        "accuracy_all": float(balanced_accuracy_score(is_P, found > 0)),
+    }
+
+
+def _auc_of(rows: Tensor, two: DistributionComparison, seed: int) -> float:
+    """The AUC of some tweets of P against M on the two components of all of P and M.
+
+    Components of the few tweets and M alone would be others, and AUC on them differ for that.
+    """
+    P, M = np.split(two.scores, two.sizes[:1])
+    return compare_distributions(P[rows.numpy()], M, seed=seed, components=2, permutations=19).auc.value
 
 
 def _some(points: np.ndarray) -> np.ndarray:
@@ -243,14 +277,12 @@ def _gain(
     return ours - theirs
 
 
-def _judged(
-    P: Tensor, P_labels: Tensor, M: Tensor, M_labels: Tensor, seed: int
-) -> tuple[Tensor, float, float]:
+def _judged(P: Tensor, P_labels: Tensor, M: Tensor, M_labels: Tensor, seed: int) -> tuple[Tensor, float]:
     """Filters P by judges, each a probe of 300 tweets of M, to the tweets that it is surest of.
 
     Returns:
-        the rows of these tweets for the first judge; what probes of them gain on the tweets of M that the judge has
-        not seen, in the mean over judges; and the AUC of the first judge's choice against M.
+        the rows of these tweets for the first judge; and what probes of them gain on the tweets of M that the judge
+        has not seen, in the mean over judges.
     """
     clear, gains = [], []
     for split in range(SPLITS):
@@ -260,5 +292,4 @@ def _judged(
             sure = _head(M[inside], M_labels[inside])(P).softmax(1).amax(1)
         clear.append(sure.topk(int(CLEAR * len(P))).indices)
         gains.append(_gain(clear[-1], P, P_labels, M[outside], M_labels[outside], draw))
-    told = compare_distributions(P[clear[0]], M, seed=seed, components=2, permutations=19)
-    return clear[0], float(np.mean(gains)), told.auc.value
+    return clear[0], float(np.mean(gains))
