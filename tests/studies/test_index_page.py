@@ -46,6 +46,13 @@ def test_texts_are_escaped_and_counts_are_right():
     assert page.count("<tr data-paper=") == 3
 
 
+def test_a_number_that_all_seeds_share_is_one_number():
+    one = replace(ROWS[0], claim=Claim("c", "p", (0.0622,) * 5, high=0.05))
+    assert one.ours == "0.0622"
+    assert "5 values" not in ClaimIndex(title="Claims", rows=(one,)).render()
+    assert "3 values" in ClaimIndex(title="Claims", rows=ROWS[:1]).render()
+
+
 def test_a_run_has_a_row_for_each_claim_with_its_first_figure(tmp_path):
     run = execute(TOY, Config(), claim_folder(tmp_path / "toy"), scale="quick")
     page = index_page({"a b/report.html": run}, {})
