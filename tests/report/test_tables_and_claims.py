@@ -111,7 +111,7 @@ def test_equal_runs_at_the_bound_decide_nothing():
 def test_the_evidence_names_numbers_and_needs():
     assert "95 % interval" in Claim("c", "tau", (0.8, 0.82), low=0.7).evidence
     assert "no interval from one seed" in Claim("c", "tau", (0.8,), low=0.7).evidence
-    assert "x: 0.1000, one number for all seeds; needed" in Claim("c", "x", (0.1,) * 7, high=3).evidence
+    assert "x: 0.1000, the same for all 7 seeds; needed" in Claim("c", "x", (0.1,) * 7, high=3).evidence
     assert "between -2 and 2" in Claim("c", "TAD", (0.8, 0.9), low=-2, high=2).evidence
     assert "below 3" in Claim("c", "x", (0.8, 0.9), high=3).evidence
 
