@@ -108,7 +108,8 @@ class Claim:
             return f"{self.quantity}: mean {interval.mean:z.4g}, {spread}; needed: {self._region}"
         half = (interval.high - interval.low) / 2
         if not half > 0:
-            return f"{self.quantity}: {interval.mean:z.4f}, the same for all {count} {self.over}; needed: {self._region}"
+            same = f"{interval.mean:z.4f}, the same for all {count} {self.over}"
+            return f"{self.quantity}: {same}; needed: {self._region}"
         # Digits far below the uncertainty mean nothing.
         digits = max(0, 2 - math.floor(math.log10(half)))
         mean, low, high = (f"{value:z.{digits}f}" for value in (interval.mean, interval.low, interval.high))
