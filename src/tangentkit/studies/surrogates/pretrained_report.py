@@ -315,7 +315,8 @@ def _everything(whole: Records) -> Table:
             Column("disk (GB)", ".1f"),
         ),
         tuple(rows),
-        note="± is the standard error of the bootstrap over test images; hours of one core. Error of K: "
+        note="± is the standard error of the bootstrap over test images; hours of one core, in the last attempt: "
+        "where an earlier one had left its matrix on disk, to write it took none. Error of K: "
         "‖K - K_stored‖ / ‖K‖ (Frobenius) beside the exact kernel, on 300 training images.",
         ours=tuple(range(len(rows))),
     )
