@@ -69,8 +69,8 @@ def _notes(
         f"Left out of claims and answer: eigenfunctions whose rarer label fewer than {100 * RARE:g} % of the samples "
         "have in some seed, and which are therefore no task of two classes, since every model is right on all: "
         f"{left_out or 'none here'}. The rule came after the evening run. With them the linearization was ahead by "
-        "8.3 points (CIFAR-10, MLP), 9.6 (LeNet), 7.6 (LeNet, Adam), 5.7 (MNIST, MLP) and 6.3 (LeNet), the least "
-        "falls of accuracy were 37 to 50 points, and iterations and distances of LeNet on CIFAR-10 grew with j by that "
+        "8.3 points (CIFAR-10, MLP), 9.6 (LeNet), 7.6 (LeNet, Adam), 5.7 (MNIST, MLP) and 6.3 (LeNet). The least "
+        "falls of accuracy were 37 to 50 points. Iterations and distances of LeNet on CIFAR-10 grew with j by that "
         "target alone: these three verdicts were 'holds'.",
         "Where the training loss does not come down to 0.01, iterations count as all that were made, and distances "
         "are those of unfinished training: the table says how many came down. The loss is the mean over the "
