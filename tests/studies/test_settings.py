@@ -81,6 +81,7 @@ def test_a_default_config_needs_no_fields():
         ({"loud": "perhaps"}, "expected true or false"),
         ({"seeds": "0,x"}, "expected an integer, got 'x'"),
         ({"flips": "0"}, "at least 1"),
+        ({"seeds": "0-99999999999"}, "100,000 numbers at most, got 0-99999999999"),
     ],
 )
 def test_bad_values_are_refused(texts, message):

@@ -137,6 +137,18 @@ def test_a_failure_is_noted_and_forgotten_when_the_trial_succeeds(tmp_path):
     assert not list(tmp_path.glob("*.failed.json"))
 
 
+def test_an_error_that_a_kill_left_beside_the_finished_trial_is_not_believed(tmp_path):
+    store, trial = TrialStore(tmp_path), Trial(fail, {"seed": 3})
+    store.write(perform(trial))
+    (left,) = tmp_path.glob("*.failed.json")
+    content = left.read_bytes()
+    store.write(Outcome(trial, {"half": 1.5}, 0.1))
+    left.write_bytes(content)
+    records = store.records([trial.key])
+    assert records.column("half") == [1.5]
+    assert not records.failures
+
+
 def test_what_cannot_be_stored_is_the_failure_of_its_trial(tmp_path):
     outcome = perform(Trial(unstorable, {"seed": 3}))
     assert "cannot save set" in outcome.error

@@ -22,6 +22,8 @@ C = TypeVar("C")
 
 FROM_ZERO = ("seeds", "moments", "digit", "shift", "pretrained", "sentences")
 """Fields of whole numbers in which 0 has a meaning; all others are sizes and counts, at least 1."""
+MOST_NUMBERS = 100_000
+"""Of a range: more would fill the memory before any trial is done."""
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -176,9 +178,18 @@ def _check_whole_numbers(name: str, value: Any) -> None:
 
 
 def _numbers(item: str) -> list[str]:
-    """The integers of `3-5` as texts; anything else as it is."""
+    """The integers of `3-5` as texts; anything else as it is.
+
+    Raises:
+        InputError: they are more than anybody means.
+    """
     match = re.fullmatch(r"(\d+)-(\d+)", item)
-    return [str(number) for number in range(int(match[1]), int(match[2]) + 1)] if match else [item]
+    if not match:
+        return [item]
+    first, last = int(match[1]), int(match[2])
+    if last - first >= MOST_NUMBERS:
+        raise InputError("bad range", expected=f"{MOST_NUMBERS:,} numbers at most", got=item)
+    return [str(number) for number in range(first, last + 1)]
 
 
 def _are_counts(values: tuple) -> bool:

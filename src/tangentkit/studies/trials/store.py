@@ -79,7 +79,8 @@ class TrialStore:
         """
         rows, failures = {}, {}
         for key in keys:
-            if failure := self._failure(key):
+            # A kill between the record of a second attempt and the removal of the first one's error leaves both.
+            if (failure := self._failure(key)) and key not in self:
                 failures[label(failure["settings"])] = failure["error"]
             else:
                 rows[key] = self.row(key)
