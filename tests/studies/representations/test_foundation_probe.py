@@ -80,7 +80,7 @@ def test_one_p_value_is_shown_as_one_number_with_the_shuffles_behind_it():
     some = [row for row in rows(0.1, 0.95, 0.0) if row.get("way") != "FT on P" or row["seed"] < 3]
     (claim,) = (claim for claim in result(FULL, Records(some)).claims if "Smirnov" in claim.statement)
     assert "between 10 shuffles of LP and 3 of FT on P" in claim.evidence
-    assert "one number" in claim.evidence
+    assert "the same for all 3 seeds" in claim.evidence
     assert "interval" not in claim.evidence
 
 
