@@ -1,7 +1,9 @@
 """The mean over initializations, and the trace by random signs."""
 
+import hypothesis.strategies as st
 import pytest
 import torch
+from hypothesis import given
 from torch import nn
 
 from cases import probed
@@ -9,6 +11,7 @@ from tangentkit.core import InputError
 from tangentkit.core.errors import BudgetError
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import ConjugateKernel, MonteCarloKernel, TangentKernel
+from tangentkit.empirical.outputs import random_signs
 from tangentkit.models import lenet
 
 X, Y = torch.linspace(-1, 1, 24).reshape(6, 4).double(), torch.linspace(0, 1, 12).reshape(3, 4).double()
@@ -105,7 +108,7 @@ def test_probes_are_reproducible_positive_and_symmetric():
 
 
 def test_more_probes_err_less():
-    exact = TangentKernel(network(12))
+    exact = TangentKernel(network(300))
     truth = exact(X)
     gaps = [
         torch.stack([(probed(exact, s, seed)(X) - truth).norm() for seed in range(30)]).mean()
@@ -115,9 +118,34 @@ def test_more_probes_err_less():
     assert 2 < gaps[0] / gaps[1] < 8
 
 
-def test_one_output_needs_no_luck():
-    model = network(1)
-    torch.testing.assert_close(TangentKernel(model, probes=2)(X), TangentKernel(model)(X))
+@pytest.mark.parametrize("outputs", [1, 2, 5])
+def test_as_many_probes_as_outputs_are_the_trace_itself(outputs):
+    model = network(outputs)
+    found, error = TangentKernel(model, probes=max(2, outputs)).with_error(X)
+    torch.testing.assert_close(found, TangentKernel(model)(X))
+    assert not error.any()
+
+
+@given(c=st.integers(3, 6), seed=st.integers(0, 10**6), data=st.data())
+def test_no_two_directions_are_equal_or_opposite(c, seed, data):
+    probes = data.draw(st.integers(2, c - 1))
+    v = random_signs(probes, c, seed=seed, like=torch.ones(1)).vectors.sign()
+    assert v.shape == (probes, c)
+    assert (v @ v.T).fill_diagonal_(0).abs().max() < c
+
+
+@pytest.mark.parametrize(("outputs", "probes"), [(3, 2), (4, 3), (12, 2), (12, 11)])
+def test_the_standard_error_of_few_probes_is_as_large_as_the_errors(outputs, probes):
+    """400 seeds: the mean squared error is the mean variance that is told, and none is told to be exact."""
+    torch.manual_seed(3)
+    model = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, outputs)).double()
+    truth, x = TangentKernel(model)(X), X
+    found = [TangentKernel(model, probes=probes, seed=seed).with_error(x) for seed in range(400)]
+    errors = torch.stack([k - truth for k, _ in found])
+    told = torch.stack([e for _, e in found])
+    assert (told.flatten(1).max(1).values > 0).all()
+    assert 0.8 < (told.square().mean() / errors.square().mean()).item() < 1.25
+    assert (errors.mean(0).abs() <= 4 * errors.std(0) / 20 + 1e-12).all()
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, "a"])

@@ -73,10 +73,24 @@ def directions(outputs: Outputs, c: int, *, like: Tensor) -> Directions:
 
 
 def random_signs(probes: int, c: int, *, seed: int, like: Tensor) -> Directions:
-    """Directions ±1/sqrt(S) whose sum over S probes is the trace on average: E[Σ_s v_s v_sᵀ] = I."""
-    generator = Key(seed).fold("output signs").torch()
-    signs = torch.randint(0, 2, (probes, c), generator=generator).mul_(2).sub_(1)
+    """Directions ±1/sqrt(S) whose sum over S probes is the trace on average: E[Σ_s v_s v_sᵀ] = I.
+
+    No two are equal or opposite: these have the same kernel, and would pass for agreement where there is none. With
+    as many probes as outputs, the directions are the outputs, and the trace is exact.
+    """
+    if probes >= c:
+        return directions("trace", c, like=like)
+    generator, drawn = Key(seed).fold("output signs").torch(), {}
+    while len(drawn) < probes:
+        for row in torch.randint(0, 2, (probes - len(drawn), c), generator=generator):
+            drawn.setdefault((row == row[0]).numpy().tobytes(), row)
+    signs = torch.stack([*drawn.values()]).mul_(2).sub_(1)
     return Directions(signs.to(like) / math.sqrt(probes))
+
+
+def left_to_draw(probes: int, c: int) -> float:
+    """The share 1 - S / 2^(c-1) of all directions of signs that S probes leave: so much of the variance is left."""
+    return 1 - probes * 2.0 ** (1 - c)
 
 
 def words(outputs: Outputs) -> str:

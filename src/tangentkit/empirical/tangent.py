@@ -24,6 +24,7 @@ from tangentkit.empirical.outputs import (
     Outputs,
     as_outputs,
     directions,
+    left_to_draw,
     random_signs,
     words,
 )
@@ -58,7 +59,7 @@ class TangentKernel(Kernel):
             keywords, a tuple by positions, or the whole as one argument), and `.logits` are read.
         memory: working memory beside the result, in bytes or as "2GB"; by default a quarter of what is free.
         probes: for "trace" with many outputs: the number of random output signs that estimate it, without bias;
-            `with_error` gives the standard error too.
+            `with_error` gives the standard error too. As many as outputs give the trace itself.
         seed: of the probes.
 
     Example:
@@ -174,19 +175,28 @@ class TangentKernel(Kernel):
     def with_error(self, x: Batch, y: Batch | None = None) -> tuple[Tensor, Tensor]:
         """The trace estimated by random output signs, and its standard error, entry by entry.
 
+        The signs are drawn without repetition: all of them together, or as many as outputs, are the trace itself,
+        whose error is 0.
+
         Raises:
             InputError: there are not at least two probes.
         """
         if self.probes is None or self.probes < 2:
             raise InputError("no standard error", expected="probes=2 or more", got=f"probes={self.probes}")
         x, y = self._pair(x, y)
-        signs = self._engine(x).directions.vectors * math.sqrt(self.probes)
+        engine = self._engine(x)
+        c = engine.profile.outputs
+        if self.probes >= c:
+            trace = self._matrices(x, y, [])[""]
+            return trace, torch.zeros_like(trace)
+        signs = engine.directions.vectors * math.sqrt(self.probes)
 
         def along(v: Tensor) -> Tensor:
             found = self._profiles.computed(x, lambda: self._along(x, v).matrices(x, y, []))
             return self._finite(found[""])
 
-        return mean_and_error(map(along, signs))
+        mean, error = mean_and_error(map(along, signs))
+        return mean, error * math.sqrt(left_to_draw(self.probes, c))
 
     @outside_autograd
     def diag(self, x: Batch) -> Tensor:
