@@ -312,7 +312,7 @@ class Doubled(nn.Bilinear):
         (Twice(), "the outputs are not those of layer 'square'"),
         (
             nn.Sequential(nn.Linear(4, 6), nn.Tanh(), Doubled(6, 6, 4)),
-            "no plain linear layer.*got '2', a Doubled",
+            "no plain linear layer.*got a product that no module makes",
         ),
         (
             nn.Sequential(nn.Linear(4, 6), parametrizations.weight_norm(nn.Linear(6, 4))),

@@ -6,15 +6,16 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import Node
 
-from tangentkit.core.batches import Batch, batch_size, tensors
+from tangentkit.core.batches import Batch, batch_size, take, tensors
 from tangentkit.core.errors import ModelError
 from tangentkit.core.model.functions import ModelFunction
 from tangentkit.empirical.activations.watching import watch, watching
 from tangentkit.empirical.passes.recording import AnotherGraphError, Recording, record
 from tangentkit.empirical.reading.graph import Graph, Use
 from tangentkit.empirical.reading.independence import spread
+from tangentkit.empirical.reading.weights_behind import mixing_behind
 from tangentkit.empirical.rules.base import Matrix
-from tangentkit.empirical.structure import Structure, learn_structure
+from tangentkit.empirical.structure import SMALL, Structure, learn_structure, trace
 from tangentkit.empirical.trust.verification import verified
 
 CONVOLUTION = "ConvolutionBackward0"
@@ -62,6 +63,9 @@ def last_product(
         function: the model, of all its parameters.
         x: some samples.
         modules: the linear layers by name.
+
+    Raises:
+        ModelError: what was found is not the head: a weight meets its output in a convolution, say.
     """
     # Saved tensors of checkpointed blocks are computed when they are looked at: all must see the snapshot.
     return function.within(function.params, lambda: _found(function, x, modules))
@@ -80,13 +84,35 @@ def _found(function: ModelFunction, x: Batch, modules: dict[str, nn.Module]) -> 
     except (ModelError, RuntimeError, AnotherGraphError):
         # Whatever makes the graph unreadable, the modules are called all the same.
         return _last_called(function, trial, modules)
-    product = _latest(recording)
+    product, graph = _latest(recording), recording.graph
     name, made = calls[-1] if calls else (None, None)
-    if product is None or (made is not None and not _is_beyond(recording.graph, product.node, made)):
+    if product is None or (made is not None and not _is_beyond(graph, product.node, made)):
+        if made in graph.nodes:
+            _check_last(flat, trial, graph, graph.nodes.index(made), f"layer {name!r}")
         return name
+    _check_last(flat, trial, graph, product.node, "the last product of a matrix with samples")
     structure = verified(flat, x, structure)
     trusted = any(product in layer.uses for layer in structure.layers)
     return HeadProduct(flat, structure, product) if trusted else name
+
+
+def _check_last(function: ModelFunction, trial: Batch, graph: Graph, node: int, found: str) -> None:
+    """Refuses a layer whose output meets a weight again, in an operation that is no product of a matrix.
+
+    Raises:
+        ModelError: the network's head is of another kind.
+    """
+    *_, small = function.within(function.params, lambda: trace(function, take(trial, slice(0, SMALL))))
+    if small.signature != graph.signature:
+        return
+    operation = mixing_behind(small, graph, node)
+    if operation is not None:
+        raise ModelError(
+            "the last layer is no product of samples with a matrix",
+            expected="a linear layer (or h @ w) after which weights only shift or scale",
+            got=f"{operation} with a weight, after {found}",
+            hint="layer=name of the module whose input is meant",
+        )
 
 
 def _last_called(function: ModelFunction, x: Batch, modules: dict[str, nn.Module]) -> str | None:

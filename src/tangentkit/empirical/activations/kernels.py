@@ -18,7 +18,7 @@ from tangentkit.empirical.activations.heads import HeadProduct, last_product
 from tangentkit.empirical.activations.watching import Activations, inputs_of, outputs_of
 from tangentkit.linalg.operators.symmetry import mirrored
 
-LINEAR = (nn.Linear, nn.Bilinear, nn.modules.linear.NonDynamicallyQuantizableLinear)
+LINEAR = (nn.Linear, nn.modules.linear.NonDynamicallyQuantizableLinear)
 
 
 class LeftOutWarning(UserWarning):
