@@ -110,6 +110,9 @@ def audit(
         print(visible(f"{flag.kind}: {found.name(flag.sample)}: {flag.reason}"))
     if len(found.flags) > 20:
         print(f"... {len(found.flags) - 20} flags more: --out audit.html or --json shows all")
+    if found.doubtful:
+        some = ", ".join(found.name(flag.sample) for flag in found.doubtful[:10])
+        print(visible(f"{len(found.doubtful)} labels in doubt, wrong or rare, the least likely: {some}"))
     for kind, why in found.not_looked_for.items():
         print(visible(f"{kind}, not told: {why}"))
     if page is not None:

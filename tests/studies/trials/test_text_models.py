@@ -73,6 +73,15 @@ def pickled_weights(folder: Path) -> None:
     no_weights(folder)
 
 
+def weights_of_other_names(folder: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    save_file(
+        {f"mine.{name}": w for name, w in weights.items()}, folder / "model.safetensors", {"format": "pt"}
+    )
+
+
 def infinite_weights(folder: Path) -> None:
     model = pretrained(str(folder))
     torch.nn.init.constant_(model.encoder.layer[0].output.dense.weight, torch.inf)
@@ -98,6 +107,7 @@ def nothing_to_pad_with(folder: Path) -> None:
     [
         (no_tokenizer, "the files of its tokenizer"),
         (no_weights, r"model\.safetensors"),
+        (weights_of_other_names, "they would be random"),
         (pickled_weights, "those in a pickle are not read"),
         (infinite_weights, "not finite"),
         (encoder_and_decoder, "such as BERT or GPT-2"),

@@ -50,6 +50,33 @@ def shares_of(found, kind, truth):
     return precision_and_recall(flagged, np.asarray(truth))
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_wrong_labels_that_are_not_told_from_rare_ones_are_in_doubt(seed, tmp_path):
+    """Three far groups, whose samples the network puts equally far from every border: none is a sure flag."""
+    generator = torch.Generator().manual_seed(seed)
+    y = torch.arange(300) % 3
+    x = (4 * torch.randn(3, 5, generator=generator))[y] + torch.randn(300, 5, generator=generator)
+    wrong = torch.randperm(300, generator=generator)[:15]
+    y[wrong] = (y[wrong] + 1) % 3
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(5, 32), nn.Tanh(), nn.Linear(32, 3))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    for _ in range(100):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+    found = tk.audit(model, (x, y), progress=False)
+    named = [flag.sample for flag in (*found.of("mislabeled"), *found.doubtful)]
+    assert sorted(named) == sorted(wrong.tolist())
+    assert found.doubtful, "the case is easier than it was: take another"
+    assert f"{len(found.doubtful)} labels in doubt" in repr(found)
+    scores = [flag.score for flag in found.doubtful]
+    assert scores == sorted(scores, reverse=True)
+    page = found.report(tmp_path / "page.html").read_text()
+    assert f"labels in doubt: {len(found.doubtful)}" in page
+    assert len(found.to_dict()["doubtful"]) == len(found.doubtful)
+
+
 def test_clean_data_are_flagged_no_more_often_than_the_level():
     repeats = 6
     counts = dict.fromkeys(("mislabeled", "near-duplicate", "outlying", "underrepresented", "poisoned"), 0)

@@ -94,6 +94,8 @@ def _refused(name: str, *, expected: str, hint: str) -> Iterator[None]:
     """Whatever goes wrong inside, as an error of the one who named the model."""
     try:
         yield
+    except InputError:
+        raise
     except Exception as error:  # transformers has another kind for everything that may be missing
         said = (str(error).splitlines() or [type(error).__name__])[0]
         got = f"{name!r}, of which transformers says: {said}"
@@ -118,14 +120,30 @@ def vocabulary(name: str) -> int:
 
 
 def pretrained(name: str) -> nn.Module:
-    """A fresh copy of the model, without a head."""
+    """A fresh copy of the model, without a head.
+
+    Raises:
+        InputError: weights that its vectors are made of are not in its files, under their names, and would be random.
+    """
     from transformers import AutoModel
     from transformers.utils import logging
 
     logging.set_verbosity_error()
     logging.disable_progress_bar()
     # Weights that only a pickle holds are not read.
-    return AutoModel.from_pretrained(_where(name), use_safetensors=True, dtype=torch.float32).eval()
+    model, found = AutoModel.from_pretrained(
+        _where(name), use_safetensors=True, dtype=torch.float32, output_loading_info=True
+    )
+    # The pooler, which many files leave out, comes after the hidden states that are used.
+    missing = sorted(weight for weight in found["missing_keys"] if not weight.startswith("pooler."))
+    if missing:
+        raise InputError(
+            PROBLEM,
+            expected="files with all weights of the model",
+            got=f"{name!r}, without {len(missing)} of them, such as {missing[0]}: they would be random",
+            hint="model.save_pretrained(folder) writes them under the right names",
+        )
+    return model.eval()
 
 
 def random_gpt2(words: int, *, layers: int, width: int, length: int, key: Key) -> nn.Module:

@@ -58,6 +58,8 @@ class Finding:
     """p-values of nothing being wrong; of labels and poison the probability of it."""
     false_shares: Float[np.ndarray, " n"]
     flags: tuple[Flag, ...]
+    doubtful: tuple[Flag, ...] = ()
+    """What may be of this kind, but is not flagged: how many of these would be false, nobody can tell."""
 
 
 def flagged(

@@ -26,6 +26,10 @@ SENTENCES = 3
 """Sentences that are shown as the evidence of a flag."""
 LETTERS = 160
 """Of a sentence."""
+DOUBT = (
+    "A probe that has not seen these samples takes another class for likelier. Whether their labels are wrong, or "
+    "right and rare, it cannot tell at the level of {level:.0%}: look at them."
+)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,6 +53,9 @@ class Audit:
     """The share of samples to which the network gives their label; None where its outputs are not their classes."""
     label_noise: float | None = None
     """The share of labels that are random, as estimated; None where labels were not looked at."""
+    doubtful: tuple[Flag, ...] = ()
+    """Labels in doubt: a probe takes another class for likelier, but whether they are wrong or rare is not told.
+    Their score is the probability of a wrong label; the highest comes first."""
     not_looked_for: dict[str, str] = field(default_factory=dict)
     """Kind -> why it could not be looked for."""
     source: SampleSource | None = None
@@ -56,7 +63,8 @@ class Audit:
 
     def __repr__(self) -> str:
         found = ", ".join(f"{number} {kind}" for kind, number in self.counts.items()) or "no flags"
-        return f"Audit({found}; {counted(self.samples, 'sample')})"
+        doubt = f"; {counted(len(self.doubtful), 'label')} in doubt" if self.doubtful else ""
+        return f"Audit({found}{doubt}; {counted(self.samples, 'sample')})"
 
     @property
     def counts(self) -> dict[str, int]:
@@ -90,6 +98,14 @@ class Audit:
     def flag_table(self, kind: str, most: int | None = None) -> Table:
         """The flags of one kind, the surest first."""
         flags = self.of(kind)
+        return self._listed(f"{kind}: {counted(len(flags), 'flag')}", flags, KINDS[kind], most)
+
+    def doubtful_table(self, most: int | None = None) -> Table:
+        """The labels in doubt, the least likely first."""
+        title = f"labels in doubt: {len(self.doubtful)}"
+        return self._listed(title, self.doubtful, DOUBT.format(level=self.level), most)
+
+    def _listed(self, title: str, flags: tuple[Flag, ...], note: str, most: int | None) -> Table:
         shown = flags if most is None else flags[:most]
         labeled = self.labels is not None
         rows = tuple(
@@ -111,8 +127,8 @@ class Audit:
             "reason",
             "see samples",
         )
-        more = f" The surest {most} of {len(flags)}." if len(shown) < len(flags) else ""
-        return Table(f"{kind}: {counted(len(flags), 'flag')}", columns, rows, KINDS[kind] + more)
+        more = f" The first {most} of {len(flags)}." if len(shown) < len(flags) else ""
+        return Table(title, columns, rows, note + more)
 
     def figure(self) -> Figure:
         """The number of flags of each kind that was found."""
@@ -134,6 +150,7 @@ class Audit:
             shown = pictures(self.source, kind, self.of(kind), self._caption)
             figures |= {kind: shown} if shown is not None else {}
         kinds = {kind: self.flag_table(kind, ROWS) for kind in self.counts}
+        doubtful = {"doubtful": self.doubtful_table(ROWS)} if self.doubtful else {}
         noise = (
             {}
             if self.label_noise is None
@@ -144,10 +161,10 @@ class Audit:
             source="tk.audit",
             question="Which samples are mislabeled, duplicated, poisoned, outlying or underrepresented?",
             answer=f"{self!r}.".removeprefix("Audit(").replace(").", ".")
-            if self.flags
+            if self.flags or self.doubtful
             else "Nothing was flagged.",
             terms={kind: KINDS[kind] for kind in self.counts},
-            tables=({"found": self.table()} if kinds else {}) | kinds,
+            tables=({"found": self.table()} if kinds else {}) | kinds | doubtful,
             figures=figures,
             facts={
                 "samples": f"{self.samples:,}",
@@ -179,17 +196,18 @@ class Audit:
             "network_accuracy": self.network_accuracy,
             "counts": self.counts,
             "not_looked_for": dict(self.not_looked_for),
-            "flags": [
-                {
-                    "sample": flag.sample,
-                    "name": self.name(flag.sample),
-                    "kind": flag.kind,
-                    "score": float(flag.score),
-                    "reason": flag.reason,
-                    "evidence": list(flag.evidence),
-                }
-                for flag in self.flags
-            ],
+            "flags": [self._plain(flag) for flag in self.flags],
+            "doubtful": [self._plain(flag) for flag in self.doubtful],
+        }
+
+    def _plain(self, flag: Flag) -> dict[str, Any]:
+        return {
+            "sample": flag.sample,
+            "name": self.name(flag.sample),
+            "kind": flag.kind,
+            "score": float(flag.score),
+            "reason": flag.reason,
+            "evidence": list(flag.evidence),
         }
 
     def _label(self, sample: int) -> str:

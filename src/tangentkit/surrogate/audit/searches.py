@@ -67,6 +67,11 @@ class Case:
         return np.array([i for i in range(len(self.evidence)) if i not in later])
 
     @cached_property
+    def places(self) -> dict[int, int]:
+        """Number of a first sample -> its place among them."""
+        return {int(number): place for place, number in enumerate(self.firsts)}
+
+    @cached_property
     def by_features(self) -> Surroundings:
         """Neighbors by the kernel; numbers count among the first ones."""
         points = self.evidence.features[self.firsts]
@@ -168,38 +173,44 @@ def conflicts(case: Case, copies: Sequence[Flag], near: Sequence[Flag]) -> tuple
 
 
 def mislabels(case: Case, noise: LabelNoise, known: Bool[np.ndarray, " n"]) -> Finding:
-    """Labels that are likely wrong; `known` are the samples that the probe was about."""
-    labels = case.evidence.labels
-    assert labels is not None
-    n = len(labels)
+    """Labels that are likely wrong, and those in doubt; `known` are the samples that the probe was about."""
+    n = len(case.evidence)
     chances, shares = np.ones(n), np.ones(n)
     chances[known] = noise.right
     if noise.p_value <= case.level:
         shares[known] = false_shares_of_chances(noise.right)
-    place_of = {int(number): place for place, number in enumerate(case.firsts)}
     rows = {int(number): row for row, number in enumerate(np.flatnonzero(known))}
-    flags = []
-    for sample in flagged(shares, case.level):
-        p = noise.probabilities[rows[sample]]
-        likely = int(p.argmax())
-        reason = (
-            f"labeled {case.label(sample)}, to which a probe that has not seen it gives "
-            f"{_percent(p[labels[sample]])}; "
-            f"{case.evidence.classes[likely]!r} is likelier ({p[likely]:.0%})"
-        )
-        for right, given, rate in noise.pairs:
-            if (right, given) == (likely, labels[sample]):
-                reason += f"; {_percent(rate)} of class {case.evidence.classes[right]!r} seem to have been labeled so"
-        evidence: tuple[int, ...] = ()
-        if sample in place_of:
-            near = np.array(case.numbers(case.by_features.indices[place_of[sample], :SHOWN]))
-            alike = near[labels[near] == likely]
+    chosen = flagged(shares, case.level)
+    assert case.evidence.labels is not None
+    contradicted = np.flatnonzero(known)[noise.probabilities.argmax(1) != case.evidence.labels[known]]
+    doubtful = sorted(set(contradicted.tolist()) - set(chosen), key=lambda number: chances[number])
+    flags = tuple(_label_flag(case, noise, i, rows[i], float(1 - shares[i])) for i in chosen)
+    others = tuple(_label_flag(case, noise, i, rows[i], float(1 - chances[i])) for i in doubtful)
+    return Finding("mislabeled", chances, shares, flags, others)
+
+
+def _label_flag(case: Case, noise: LabelNoise, sample: int, row: int, score: float) -> Flag:
+    """What speaks against a label."""
+    labels, p = case.evidence.labels, noise.probabilities[row]
+    assert labels is not None
+    likely = int(p.argmax())
+    reason = (
+        f"labeled {case.label(sample)}, to which a probe that has not seen it gives "
+        f"{_percent(p[labels[sample]])}; "
+        f"{case.evidence.classes[likely]!r} is likelier ({p[likely]:.0%})"
+    )
+    for right, given, rate in noise.pairs:
+        if (right, given) == (likely, labels[sample]):
             reason += (
-                f"; {len(alike)} of its {len(near)} nearest samples are {case.evidence.classes[likely]!r}"
+                f"; {_percent(rate)} of class {case.evidence.classes[right]!r} seem to have been labeled so"
             )
-            evidence = tuple(alike.tolist())
-        flags.append(Flag(sample, "mislabeled", float(1 - shares[sample]), reason, evidence))
-    return Finding("mislabeled", chances, shares, tuple(flags))
+    place = case.places.get(sample)
+    if place is None:
+        return Flag(sample, "mislabeled", score, reason)
+    near = np.array(case.numbers(case.by_features.indices[place, :SHOWN]))
+    alike = near[labels[near] == likely]
+    reason += f"; {len(alike)} of its {len(near)} nearest samples are {case.evidence.classes[likely]!r}"
+    return Flag(sample, "mislabeled", score, reason, tuple(alike.tolist()))
 
 
 def outliers(case: Case) -> Finding:
