@@ -52,6 +52,8 @@ def test_a_study_that_needs_other_data_says_so_before_any_trial(name, only_embed
 
 
 def test_too_few_samples_are_refused_with_what_to_do():
-    words = "too few .* fashion-mini, test, of the classes T-shirt/top, Trouser: expected 300.*got 200.*--test"
+    words = (
+        "too few .* fashion-mini, test, of the classes T-shirt/top, Trouser: expected 300.*got 200.*--test"
+    )
     with pytest.raises(InputError, match=words):
         drawn("fashion-mini", 20, 300, key=Key(0), classes=(0, 1))
