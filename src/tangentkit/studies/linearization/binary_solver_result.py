@@ -66,9 +66,9 @@ def result(config: "Config", records: Records) -> Result:
             "Widths are such that parameters over training images are as published (1.0, 4, 25). What counts is the "
             "rank of the Jacobian, which at the narrowest width is below the number of parameters.",
             "With 600 images of MNIST, four parameters to an image are not enough for the solver, as they are with "
-            "the published 60,000: at ×0.2 it is below SGD, on shifted digits far below, where SGD says little more than "
-            "that no image is the digit (90 %). Two tries of the solver at ×1, a hundred parameters to an image: "
-            "99.5 and 99.2 % on plain, 93.2 and 92.1 % on shifted digits.",
+            "the published 60,000: at ×0.2 it is below SGD, on shifted digits far below, where SGD says little more "
+            "than that no image is the digit (90 %). Two tries of the solver at ×1, a hundred parameters to an "
+            "image: 99.5 and 99.2 % on plain, 93.2 and 92.1 % on shifted digits.",
             "A seed in which the narrowest network has too small a rank for 600 images keeps the solver from fitting "
             "them all.",
             "Targets are 0 and 1 with the threshold 0.5; the publication does not say.",
