@@ -137,7 +137,7 @@ def _claims(
             tuple(lost.values()),
             low=2.5,
             high=7.5,
-            published="about 5 points; 2.5 to 7.5 is our rule",
+            published="about 5 points on all of CIFAR-10; 2.5 to 7.5 is our rule",
             needs=""
             if published_size
             else f"images of 32 pixels, {LIKE_PUBLISHED:,} or more of them: --scale full",

@@ -19,7 +19,7 @@ from tangentkit.models import lenet
 from tangentkit.report import Claim, Column, Figure, Lines, Measured, Series, StandIn, Table
 from tangentkit.studies.linearization.images import drawn_images, in_words
 from tangentkit.studies.trials.data import cards, first_here
-from tangentkit.studies.trials.per_seed import missing_trials, whole_seeds
+from tangentkit.studies.trials.per_seed import missing_trials, needing, whole_seeds
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -128,16 +128,18 @@ def _claims(config: Config, records: Records, names: dict[int, str]) -> tuple[Cl
     first, last = config.widths[0], config.widths[-1]
     seeds = whole_seeds(records, tasks=len(config.widths) * len(names))
     missing = missing_trials(records, config.seeds, width=config.widths, shift=tuple(names))
-    few = f"{PUBLISHED_SAMPLES} images, as published: --scale full"
-    needs = [few] * (config.samples < PUBLISHED_SAMPLES) + [missing] * bool(missing)
+    few = config.samples < PUBLISHED_SAMPLES
     claims = [
-        Claim(
-            f"The effective rank of the {what} is far below the full rank at every width",
-            f"largest share of the full rank over widths and data ({what})",
-            tuple(max(row[rank] / row["rows"] for row in rows) for rows in seeds),
-            high=LOW,
-            published="far below 6,000 at all widths (no numbers printed)",
-            needs="; and ".join(needs),
+        needing(
+            Claim(
+                f"The effective rank of the {what} is far below the full rank at every width",
+                f"largest share of the full rank over widths and data ({what})",
+                tuple(max(row[rank] / row["rows"] for row in rows) for rows in seeds),
+                high=LOW,
+                published="far below 6,000 at all widths (no numbers printed)",
+                needs=f"{PUBLISHED_SAMPLES} images, as published: --scale full" if few else "",
+            ),
+            missing,
         )
         for what, rank in (("Jacobian", "rank_jacobian"), ("kernel", "rank_kernel"))
     ]

@@ -19,7 +19,8 @@ from tangentkit.linalg import as_operator
 from tangentkit.linearized import Training, train
 from tangentkit.models import Centered, cifar2_cnn, lenet, mnist2_cnn, mnist2_mlp
 from tangentkit.studies.surrogates.kernel_matrices import Matrices, kernel_matrices
-from tangentkit.studies.surrogates.surrogate_report import CASES, report
+from tangentkit.studies.surrogates.surrogate_cases import CASES
+from tangentkit.studies.surrogates.surrogate_report import report
 from tangentkit.studies.trials.data import cards, drawn, first_here
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result

@@ -1,11 +1,13 @@
 """A number for each seed, from the trials of that seed with several tasks, and which of these are missing."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import product
 from typing import Any
 
 import numpy as np
 
+from tangentkit.report import Claim
 from tangentkit.studies.trials.records import Records
 
 
@@ -70,3 +72,14 @@ def missing_trials(records: Records, seeds: Sequence[int], **settings: Sequence[
             lost.append(f"{words} (seed{'s' * (len(without) > 1)} {', '.join(map(str, without))})")
     verb = "are" if len(lost) > 1 else "is"
     return f"all of its trials, of which {'; '.join(lost)} {verb} missing" if lost else ""
+
+
+def needing(claim: Claim, *needs: str) -> Claim:
+    """The claim with more that it needs to be decided; empty words are nothing.
+
+    Example:
+        >>> claim = Claim("a gap at every width", "gap", (1.0, 1.1), low=0.0, needs="both widths")
+        >>> needing(claim, "", "a lower rate").needs, needing(claim, "").needs
+        ('both widths; and a lower rate', 'both widths')
+    """
+    return replace(claim, needs="; and ".join(filter(None, (claim.needs, *needs))))
