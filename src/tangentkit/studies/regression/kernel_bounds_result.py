@@ -199,22 +199,15 @@ def _regression_claims(
             needs=missing_trials(rows, seeds, function=functions),
         )
 
+    smooth = exact.where(activation="tanh")
     nodes = "‖f - f_NTK‖_0 over ‖f - f_CK‖_0"
+    on_both = "‖f - f_NTK‖_0 ≤ ‖f - f_CK‖_0"
+    sides = "the left side over the right one"
     return [
         claim(
-            "On the nodes NTK errs no more than CK (tanh, kernel matrices)",
-            tanh,
-            on_nodes,
-            nodes,
-            "‖f - f_NTK‖_0 ≤ ‖f - f_CK‖_0",
+            "On the nodes NTK errs no more than CK (tanh, kernel matrices)", tanh, on_nodes, nodes, on_both
         ),
-        claim(
-            "... and by least squares on features (tanh)",
-            exact.where(activation="tanh"),
-            on_nodes,
-            nodes,
-            "‖f - f_NTK‖_0 ≤ ‖f - f_CK‖_0",
-        ),
+        claim("... and by least squares on features (tanh)", smooth, on_nodes, nodes, on_both),
         Claim(
             "Assumption of Lemma 4.1: the errors are monotone on every cell (tanh)",
             "share of cells, least over functions and kernels",
@@ -224,23 +217,13 @@ def _regression_claims(
             needs=missing_trials(tanh, seeds, function=functions),
         ),
         *(
-            claim(
-                f"{name}: {statement} ({activation})",
-                rows,
-                quantity,
-                "the left side over the right one",
-                statement,
-            )
+            claim(f"{name}: {statement} ({activation})", rows, quantity, sides, statement)
             for name, quantity, statement in REGRESSION
             for activation, rows in (("tanh", tanh), ("ReLU", relu))
         ),
         *(
             claim(
-                f"{name} by least squares on features: {statement} (tanh)",
-                exact.where(activation="tanh"),
-                quantity,
-                "the left side over the right one",
-                statement,
+                f"{name} by least squares on features: {statement} (tanh)", smooth, quantity, sides, statement
             )
             for name, quantity, statement in REGRESSION[:2]
         ),
