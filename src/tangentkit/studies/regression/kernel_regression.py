@@ -256,7 +256,7 @@ def result(config: Config, records: Records) -> Result:
             f"{10 ** np.mean(growth) if growth else np.nan:,.0f}."
         ),
         claims=claims_of_data(_claims(config, scores, growth, trained), "MNIST", data),
-        tables={"accuracies": _table(scores, data), "kernels": _kernels(trained, means)},
+        tables={"accuracies": _table(scores, data), "kernels": _kernels(trained, means, data)},
         figures={
             "accuracies": Dots(
                 title="Test accuracy",
@@ -376,7 +376,7 @@ def _table(scores: dict, data: str) -> Table:
     )
 
 
-def _kernels(trained: Records, means: Records) -> Table:
+def _kernels(trained: Records, means: Records, data: str) -> Table:
     before, after = (Measured.over([pair[i] for pair in trained.column("largest")]) for i in (0, 1))
     own_before, own_after = (
         Measured.over([pair[i] for pair in trained.column("diagonal_over_others")]) for i in (0, 1)
@@ -392,5 +392,6 @@ def _kernels(trained: Records, means: Records) -> Table:
             ("NTK_inf: rms beside θ(x, x') I, over its diagonal", None, Measured.over(means.column("noise"))),
             ("NTK_inf: relative distance to the closed form", None, Measured.over(means.column("off_limit"))),
         ),
+        note=of_data("Published: Figure 3", "MNIST", data) + ".",
         ours=tuple(range(6)),
     )

@@ -40,7 +40,7 @@ def claims(records: Records) -> tuple[Claim, ...]:
         ""
         if success >= LEARNED
         else f"networks that have learned the backdoor: here the trigger leads {success:.0f} % of the images to its "
-        "class, published are 99.86 %; --scale evening tunes a pre-trained network"
+        "class, published are 99.86 % on CIFAR-10; --scale evening tunes a pre-trained network"
     )
     judged = (replace(claim, needs=needs) for claim in (*_on_forensics(records), *_on_surrogates(records)))
     return claims_of_data(judged, PUBLISHED_DATA, records[0]["data"])

@@ -233,7 +233,7 @@ def _kernels(cases: dict[str, Records], number: str) -> Table:
             (kernel, *(_over(rows, number)[kernel] for rows in cases.values()), *TABLE_2[kernel][place])
             for kernel in KERNELS
         ),
-        note="The kernels are explained under Terms.",
+        note="Published: ResNet18 on CIFAR-10, BERT-base on CoLA. The kernels are explained under Terms.",
     )
 
 
