@@ -3,7 +3,8 @@
 import numpy as np
 
 from tangentkit.report import Page
-from tangentkit.studies.surrogates.surrogate_report import CASES, KERNELS, report
+from tangentkit.studies.surrogates.surrogate_cases import CASES, KERNELS
+from tangentkit.studies.surrogates.surrogate_report import report
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 

@@ -53,7 +53,8 @@ def test_sizes_below_one_are_refused_whatever_the_study(study, text):
 
 
 def test_zero_is_taken_where_it_has_a_meaning():
-    assert configure(find("binary-solver"), "quick", {"digit": "0", "shift": "0"}).shift == 0
+    assert configure(find("binary-solver"), "quick", {"digit": "0"}).digit == 0
+    assert configure(find("width-gap"), "quick", {"shift": "0"}).shift == 0
     assert configure(find("poisoning"), "evening", {"pretrained": "0", "seeds": "0"}).pretrained == 0
     with pytest.raises(InputError, match="bad value for --seeds: expected at least 0, got -1"):
         configure(find("poisoning"), "quick", {"seeds": "0,-1"})

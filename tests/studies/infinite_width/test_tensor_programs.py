@@ -83,6 +83,13 @@ def test_missing_trials_leave_the_others():
         study.result(CONFIG, Records([row for row in planted() if name not in row]))
 
 
+def test_agreement_of_all_kernels_is_not_decided_without_one():
+    rows = [row for row in planted() if (row.get("layers"), row["seed"]) != ("CNN", 1)]
+    (claim,) = [c for c in study.result(CONFIG, Records(rows)).claims if "NNGP kernel" in c.statement]
+    assert claim.verdict == "not decided"
+    assert "layers CNN (seed 1) is missing" in claim.remedy
+
+
 def test_the_statistics_are_told_apart_alike_everywhere():
     assert tuple(study.PSI) == STATISTICS
 

@@ -120,7 +120,23 @@ def test_seeds_that_outlived_divergence_decide_nothing():
     left = [row for row in rows if row["seed"] != 3]
     found = result(CONFIG, Records(left, {"seed 3": "NumericalError: training diverged in epoch 5"})).claims
     assert {claim.verdict for claim in found} == {"not decided"}
-    assert {claim.verdict for claim in result(CONFIG, Records(left, {"seed 3": "lost"})).claims} == {"holds"}
+
+
+def test_a_claim_about_every_width_is_not_decided_without_a_width_of_a_seed():
+    rows = records(20.4, 2.0, 20.0, 1.84)
+    left = [row for row in rows if (row["width"], row["seed"]) != (4, 3)]
+    every, others = [], []
+    for claim in result(CONFIG, Records(left, {"width 4, seed 3": "lost"})).claims:
+        (every if "every width" in claim.statement else others).append(claim)
+    assert len(every) == 2
+    assert {claim.verdict for claim in every} == {"not decided"}
+    assert all("width 4 (seed 3) is missing" in claim.remedy for claim in every)
+    assert {claim.verdict for claim in others} == {"holds"}
+
+
+def test_published_gaps_say_that_they_are_of_other_images():
+    found = result(CONFIG, records(20.4, 2.0, 20.0, 1.84)).claims
+    assert all("(published for ten snakes of ImageNet)" in claim.published for claim in found)
 
 
 @pytest.mark.parametrize("rows", [Records([]), records(1.0, 1.0, 1.0, 1.0)[:1]])

@@ -96,7 +96,7 @@ def test_claims_do_not_hold_where_it_is_the_other_way_round():
     assert verdicts(rows) == {"does not hold"}
 
 
-def test_missing_trials_cost_their_seed_only():
+def test_missing_trials_cost_their_seed_only_where_a_claim_is_not_about_every_width():
     rows = [
         row
         for row in models(PUBLISHED_WAY) + curve(PEAK, rank=400)
@@ -104,7 +104,23 @@ def test_missing_trials_cost_their_seed_only():
     ]
     claims = result(CONFIG, Records(rows, {"seed 2": "lost"})).claims
     assert {len(claim.values) for claim in claims} == {4, 5}
-    assert {claim.verdict for claim in claims} == {"holds"}
+    every = [claim for claim in claims if "every training image" in claim.statement]
+    missing = [claim for claim in claims if "worst where samples" in claim.statement]
+    assert {claim.verdict for claim in (*every, *missing)} == {"not decided"}
+    assert all("width 0.1 (seed 2) is missing" in claim.remedy for claim in every)
+    assert all("samples 400 (seed 2)" in claim.remedy for claim in missing)
+    assert {claim.verdict for claim in claims if claim not in every + missing} == {"holds"}
+
+
+def test_published_numbers_beside_other_images_say_for_which_they_were_published():
+    def published(data: str) -> tuple[set, set]:
+        rows = [{**row, "data": data} for row in models(PUBLISHED_WAY) + curve(PEAK, rank=400)]
+        found = result(CONFIG, Records(rows))
+        in_table = {row[1] for row in found.tables["accuracy"].rows if row[0] == "published"}
+        return {"(published for MNIST)" in claim.published for claim in found.claims}, in_table
+
+    assert published("mnist") == ({False}, {"mnist", "mnist, shifted"})
+    assert published("fashion-mini") == ({True}, {"MNIST", "MNIST, shifted"})
 
 
 @pytest.mark.parametrize("rows", [[], models(PUBLISHED_WAY), curve(PEAK, rank=400)])
@@ -166,6 +182,11 @@ def test_a_trial_of_the_curve_has_the_mean_squared_error():
 def test_divergence_fails_the_trial():
     with pytest.raises(NumericalError, match="diverged"):
         compare(**{**trials(TINY)[-1].settings, "learning_rate": 1e30})
+
+
+def test_images_must_be_shifted():
+    with pytest.raises(InputError, match="bad shift"):
+        dataclasses.replace(TINY, shift=0)
 
 
 @pytest.mark.parametrize("name", ["widths", "curve"])

@@ -118,6 +118,13 @@ def test_missing_trials_cost_their_seed_only():
     assert {claim.verdict for claim in claims} == {"holds"}
 
 
+def test_published_energies_beside_other_images_say_for_which_they_were_published():
+    other = [{**row, "data": "mnist"} for row in two_class(1)]
+    for rows, named in ((two_class(1), 0), (other, 3)):
+        found = result(CONFIG, Records(rows)).claims
+        assert sum("(published for CIFAR-10)" in claim.published for claim in found) == named
+
+
 @pytest.mark.parametrize("rows", [[], learned(1, 3.0, lift=20.0), two_class(1)])
 def test_whole_kinds_of_trials_may_be_missing(rows):
     found = result(CONFIG, Records(rows))

@@ -66,11 +66,14 @@ def test_few_images_do_not_decide_about_the_published_size():
     )
 
 
-def test_a_missing_trial_costs_its_seed_only():
+def test_a_missing_trial_costs_its_seed_only_where_a_claim_is_not_about_every_width():
     rows = [
         row for row in records({0: 2.0, 7: 1.3}) if (row["seed"], row["shift"], row["width"]) != (3, 7, 2)
     ]
-    *_, weaker = result(CONFIG, Records(rows, {"seed 3": "lost"})).claims
+    jacobian, kernel, *_, weaker = result(CONFIG, Records(rows, {"seed 3": "lost"})).claims
+    for every_width in (jacobian, kernel):
+        assert (len(every_width.values), every_width.verdict) == (4, "not decided")
+        assert "width 2, shift 7 (seed 3) is missing" in every_width.remedy
     assert len(weaker.values) == 4
     assert weaker.verdict == "holds"
 
@@ -105,6 +108,11 @@ def test_singular_values_are_those_of_the_jacobian_row_by_row():
     np.testing.assert_allclose(
         found["levels"][[0, 20, 40]], np.quantile(np.log10(values), [0, 0.5, 1]), rtol=1e-5
     )
+
+
+def test_images_must_be_shifted():
+    with pytest.raises(InputError, match="bad shift"):
+        Config(shift=0)
 
 
 def test_widths_must_rise():

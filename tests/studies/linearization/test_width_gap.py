@@ -17,15 +17,18 @@ TINY = Config(
     data=("fashion-mini",), harder=("fashion-mini",), train=40, test=20, widths=(0.5, 1), epochs=2, seeds=(0,)
 )
 TASKS = {"plain": 0, "shifted": 7, "harder": 0}
+PUBLISHED_GAPS = {"plain": (4.67, 0.48), "shifted": (27.65, 3.91), "harder": (20.22, 13.17)}
 
 
-def records(gaps: dict[str, tuple[float, float]], network: float = 90.0) -> Records:
+def records(
+    gaps: dict[str, tuple[float, float]], network: float = 90.0, easy: str = "mnist", hard: str = "cifar10"
+) -> Records:
     """Networks of one accuracy, and linearizations that are worse by the gaps of two widths."""
     return Records(
         [
             {
                 "task": task,
-                "data": "mnist",
+                "data": hard if task == "harder" else easy,
                 "shift": TASKS[task],
                 "width": width,
                 "seed": seed,
@@ -47,7 +50,7 @@ def verdicts(rows: Records, config: Config = CONFIG) -> dict[str, str]:
 
 
 def test_the_published_gaps_hold_but_for_the_widest_linearization_that_is_still_worse():
-    found = verdicts(records({"plain": (4.67, 0.48), "shifted": (27.65, 3.91), "harder": (20.22, 13.17)}))
+    found = verdicts(records(PUBLISHED_GAPS))
     *others, last = found.values()
     assert set(others) == {"holds"}
     assert last == "does not hold"
@@ -77,7 +80,44 @@ def test_missing_trials_cost_their_seed_only():
 
 @pytest.mark.parametrize("tasks", [{}, {"harder": (9.0, 3.0)}])
 def test_whole_tasks_may_be_missing(tasks):
-    assert result(CONFIG, records(tasks)).claims
+    assert result(CONFIG, records(tasks)).tables
+
+
+@pytest.mark.parametrize("lost", [("plain", 1), ("shifted", 2)])
+def test_a_claim_about_every_width_is_not_decided_without_a_width_of_a_seed(lost):
+    task, width = lost
+    rows = [row for row in records(PUBLISHED_GAPS) if (row["task"], row["width"], row["seed"]) != (*lost, 3)]
+    found = {c.statement: c for c in result(CONFIG, Records(rows)).claims if "every width" in c.statement}
+    names = {"plain": "(mnist)", "shifted": "(mnist, shifted)", "harder": "(cifar10)"}
+    for other, name in names.items():
+        (claim,) = [claim for statement, claim in found.items() if statement.endswith(f"every width {name}")]
+        assert claim.verdict == ("not decided" if other == task else "holds")
+        assert (f"width {width} (seed 3) is missing" in claim.remedy) == (other == task)
+
+
+def test_tasks_with_the_same_images_are_one_and_not_compared():
+    assert {trial.settings["task"] for trial in trials(TINY)} == {"plain", "shifted"}
+    assert {trial.settings["task"] for trial in trials(dataclasses.replace(TINY, shift=0))} == {"plain"}
+    found = result(CONFIG, records(PUBLISHED_GAPS, easy="fashion-mini", hard="fashion-mini"))
+    compared = [claim.statement for claim in found.claims if "harder task" in claim.statement]
+    assert compared == ["The gap is larger on a harder task (fashion-mini, shifted against fashion-mini)"]
+    assert not any("widest" in claim.statement for claim in found.claims)
+    assert "a third task needs images" in found.stand_ins[0].why
+
+
+def test_published_gaps_beside_other_images_say_for_which_they_were_published():
+    def published(rows):
+        found = result(CONFIG, rows)
+        in_table = {row[1] for row in found.tables["gaps"].rows if row[0] == "published"}
+        return [claim.published for claim in found.claims if any(map(str.isdigit, claim.published))], in_table
+
+    words, in_table = published(records(PUBLISHED_GAPS))
+    assert not any("published for" in text for text in words)
+    assert in_table == {"mnist", "mnist, shifted", "cifar10"}
+    words, in_table = published(records(PUBLISHED_GAPS, easy="fashion-mini", hard="fashion-mini"))
+    assert len(words) == 5
+    assert all("(published for MNIST" in text for text in words)
+    assert in_table == {"MNIST", "MNIST, shifted"}
 
 
 def test_a_trial_trains_the_network_of_its_seed_and_leaves_accuracies_in_percent():
@@ -114,7 +154,7 @@ def test_divergence_fails_the_trial():
 
 
 def test_the_learning_rate_falls_on_the_harder_task_alone():
-    falling = dataclasses.replace(TINY, decay_every=30)
+    falling = dataclasses.replace(TINY, harder=("digits",), decay_every=30)
     assert {t.settings["task"]: t.settings["decay_every"] for t in trials(falling)} == {
         "plain": None,
         "shifted": None,

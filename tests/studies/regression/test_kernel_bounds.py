@@ -121,6 +121,8 @@ def test_missing_trials_leave_the_others():
     rows = [row for row in AS_PUBLISHED if not (row["seed"] == 1 and row.get("function") == "f2")]
     claims = study.result(CONFIG, Records(rows, {"seed 1": "Error: lost"})).claims
     assert [len(claim.values) for claim in claims] == [2] * 11 + [3] * 4
+    assert [claim.verdict for claim in claims] == ["not decided"] * 11 + ["holds"] * 4
+    assert all("function f2 (seed 1) is missing" in claim.remedy for claim in claims[:11])
     for name in ("routes", "ridged"):
         study.result(CONFIG, Records([row for row in AS_PUBLISHED if name not in row]))
 

@@ -148,6 +148,16 @@ def test_missing_trials_leave_the_others():
         study.result(CONFIG, Records([row for row in AS_PUBLISHED if name not in row]))
 
 
+@pytest.mark.parametrize(("n", "undecided"), [(100, 1), (400, 2)])
+def test_a_claim_about_every_network_is_not_decided_without_one(n, undecided):
+    lost = {"samples": n, "draw": 1, "seed": 2}
+    rows = [row for row in AS_PUBLISHED if any(row.get(name) != value for name, value in lost.items())]
+    every = study.result(CONFIG, Records(rows)).claims[6:8]
+    remedies = [claim.remedy for claim in every if claim.verdict == "not decided"]
+    assert len(remedies) == undecided
+    assert all(f"samples {n}, draw 1 (seed 2) is missing" in remedy for remedy in remedies)
+
+
 def test_a_constant_kernel_decays_at_least_twice_as_fast_as_guaranteed():
     eigenvalues, n, rate = np.array([0.3, 1.0, 4.0]), 10, 1.0
     residual = np.ones(3)

@@ -69,6 +69,14 @@ def test_a_kernel_may_be_worse_and_still_find_the_poison():
     assert claims["The conjugate kernel does not find the poison"] == "does not hold"
 
 
+def test_published_numbers_beside_other_images_say_for_which_they_were_published():
+    other = [{**row, "data": "fashion-mini"} for row in made_up(TABLE_3)]
+    for rows, named in ((made_up(TABLE_3), False), (Records(other), True)):
+        found = result(TINY, rows)
+        texts = [*(claim.published for claim in found.claims), found.notes[-2]]
+        assert {"(published for CIFAR-10)" in text for text in texts} == {named}
+
+
 def test_published_rows_stand_above_ours():
     table = result(TINY, made_up(TABLE_3)).tables["forensics"]
     assert [row[0] for row in table.rows][-2:] == ["published: CK", "this run: CK"]

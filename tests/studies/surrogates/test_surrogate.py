@@ -9,7 +9,8 @@ from report.surrogate_sample import surrogate_page, surrogate_records, surrogate
 from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.report import DARK, image
 from tangentkit.studies.surrogates.surrogate import Config, result, trials
-from tangentkit.studies.surrogates.surrogate_report import KERNELS, report
+from tangentkit.studies.surrogates.surrogate_cases import KERNELS
+from tangentkit.studies.surrogates.surrogate_report import report
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.store import TrialStore
 from tangentkit.studies.trials.trial import perform
@@ -72,6 +73,18 @@ def test_the_report_of_real_trials_is_drawn(records):
     gram = np.asarray(records.where(case="lenet", seed=0)[0]["gram"], dtype=float)
     np.testing.assert_allclose(gram.diagonal(), 1, atol=1e-3)
     assert found.tables["networks"].ours
+
+
+def test_networks_on_other_data_than_published_are_told_apart_and_their_numbers_named():
+    found = surrogate_result()
+    taus = [claim for claim in found.claims if claim.quantity.startswith("tau of trNTK, ")]
+    assert len({claim.statement for claim in taus}) == 5
+    assert "CNN as for CIFAR-10 (fashion-mini, 2 classes)" in taus[3].statement
+    assert taus[3].published == "0.711 ± 0.003 (CNN (CIFAR-10, 2 classes))"
+    own = Records([{**row, "data": "cifar10"} for row in surrogate_records()])
+    claims = report(own, train=500, test=300, passes=0.2, dim=2048).claims
+    assert "0.711 ± 0.003" in {claim.published for claim in claims}
+    assert any(claim.statement.startswith("CNN (cifar10, 2 classes): ") for claim in claims)
 
 
 def test_a_case_whose_trials_all_failed_is_left_out(records):

@@ -18,6 +18,7 @@ from tangentkit.core.seeds import Key
 from tangentkit.infinite import InfiniteKernel, Program, convolutional, feedforward, recurrent, residual
 from tangentkit.infinite.programs.program import Vector
 from tangentkit.studies.infinite_width.tensor_programs_result import report
+from tangentkit.studies.trials.per_seed import missing_trials
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -72,7 +73,8 @@ def trials(config: Config) -> list[Trial]:
 
 def result(config: Config, records: Records) -> Result:
     """Rates, agreement and the role of shared matrices."""
-    return report(records, config.widths, NETWORKS)
+    lost = missing_trials(records.having("kernel_gap"), config.seeds, layers=tuple(MODULES))
+    return report(records, config.widths, NETWORKS, lost_kernels=lost)
 
 
 def deviate(*, network: str, width: int, draws: int, seed: int) -> dict[str, Any]:

@@ -29,8 +29,17 @@ TERMS = {
 }
 
 
-def report(records: Records, widths: Sequence[int], networks: Sequence[str]) -> Result:
-    """Claims, table and figures."""
+def report(
+    records: Records, widths: Sequence[int], networks: Sequence[str], *, lost_kernels: str = ""
+) -> Result:
+    """Claims, table and figures.
+
+    Args:
+        records: of all trials.
+        widths: rising.
+        networks: the programs.
+        lost_kernels: which kernels are missing, in words.
+    """
     runs, kernels, ties = (records.having(name) for name in ("deviations", "kernel_gap", "share"))
     rows = Records([{**row, "distance": _rms(row["deviations"])} for row in runs])
     slopes = {network: _slopes(rows.where(network=network)) for network in networks}
@@ -49,7 +58,7 @@ def report(records: Records, widths: Sequence[int], networks: Sequence[str]) -> 
         claims=(
             *_rate_claims(slopes),
             *_agreement_claims(scores, runs, widths[-1]),
-            *_kernel_claims(kernels, shares),
+            *_kernel_claims(kernels, shares, lost_kernels),
         ),
         tables={
             "distances": _distances(rows, widths, networks),
@@ -143,7 +152,7 @@ def _agreement_claims(scores: dict[str, tuple[float, ...]], runs: Records, width
     ]
 
 
-def _kernel_claims(kernels: Records, shares: dict[str, tuple[float, ...]]) -> list[Claim]:
+def _kernel_claims(kernels: Records, shares: dict[str, tuple[float, ...]], lost: str) -> list[Claim]:
     rounding = float(np.finfo(float).eps)
     gaps = [max(rounding, *own.column("kernel_gap")) for own in kernels.by("seed").values()]
     return [
@@ -153,6 +162,7 @@ def _kernel_claims(kernels: Records, shares: dict[str, tuple[float, ...]]) -> li
             tuple(float(np.log10(gap)) for gap in gaps),
             high=-4.0,
             published="the recursion contains the known kernels of wide networks",
+            needs=lost,
         ),
         Claim(
             "Products with the same matrix are correlated as the recursion says",

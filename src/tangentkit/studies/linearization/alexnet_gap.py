@@ -44,8 +44,8 @@ class Config:
     """Data sets whose similar classes are taken where there is no folder, in order of preference."""
     train: int = 720
     """Training images of a data set; of a folder all are taken."""
-    test: int = 600
-    """Test images of a data set."""
+    test: int = 500
+    """Test images of a data set; Fashion-MNIST as it comes with tangentkit has 500 of the similar classes."""
     size: int = 64
     """Height and width of the images, at least 63: scaled, and of a folder also cropped, to it."""
     widths: tuple[float, ...] = (0.0625, 0.125)

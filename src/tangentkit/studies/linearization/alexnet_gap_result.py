@@ -1,10 +1,11 @@
 """What the study of AlexNet and its linearization says: its claims, table and figures, read off the records."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tangentkit.report import Claim, Column, Figure, Lines, Measured, Series, StandIn, Table
+from tangentkit.studies.trials.per_seed import missing_trials, needing, whole_seeds
+from tangentkit.studies.trials.published import claims_of_data
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
 
 PUBLISHED = {1: 20.4, 4: 18.56}
 """Width -> the published gap at the higher learning rate of the linearization, in percentage points."""
+PUBLISHED_DATA = "ten snakes of ImageNet"
 LECUN = (
     "With PyTorch's initialization a narrow AlexNet stays where it began for the few hundred steps of the scale "
     "quick. One seed, 8 epochs, rate 0.1, squared error summed: 17 % of six classes at ×1/16 and at ×1/8, as by "
@@ -53,7 +55,11 @@ def result(config: "Config", records: Records) -> Result:
     }
     return Result(
         answer=_answer(config, rows),
-        claims=tuple(replace(claim, needs=_needs(records) or claim.needs) for claim in _claims(config, rows)),
+        claims=claims_of_data(
+            (needing(claim, _needs(records)) for claim in _claims(config, rows)),
+            PUBLISHED_DATA,
+            config.folder or (rows[0]["data"] if rows else ""),
+        ),
         tables={"accuracy": _table(config, rows, names)},
         figures=_figures(rows, names),
         stand_ins=_stand_ins(config, rows),
@@ -88,6 +94,7 @@ def _claims_on_both(config: "Config", rows: Records) -> tuple[Claim, ...]:
     first, last = config.widths[0], config.widths[-1]
     higher, lower = config.linear_rates
     untrained = ", ".join(f"×{width:g}" for width in _untrained(rows))
+    missing = missing_trials(rows, config.seeds, width=config.widths)
     claims = (
         Claim(
             f"The network is better than its linearization at every width (rate {higher:g})",
@@ -95,6 +102,7 @@ def _claims_on_both(config: "Config", rows: Records) -> tuple[Claim, ...]:
             _per_seed(config, rows, lambda some: min(some.column("gap_higher"))),
             low=0.0,
             published="gap 20.4 at ×1, 18.56 at ×4 (rate 1)",
+            needs=missing,
         ),
         Claim(
             f"The network is better than its linearization at every width (rate {lower:g})",
@@ -102,6 +110,7 @@ def _claims_on_both(config: "Config", rows: Records) -> tuple[Claim, ...]:
             _per_seed(config, rows, lambda some: min(some.column("gap_lower"))),
             low=0.0,
             published="gap above 20 at every width (rate 0.1)",
+            needs=missing,
         ),
         Claim(
             f"The gap shrinks with width (rate {higher:g})",
@@ -123,7 +132,7 @@ def _claims_on_both(config: "Config", rows: Records) -> tuple[Claim, ...]:
         "a network that fits its training images at least as well as its linearization, which it does not at "
         f"{untrained}: a lower --learning-rate"
     )
-    return tuple(replace(claim, needs=needs) for claim in claims) if untrained else claims
+    return tuple(needing(claim, needs) for claim in claims) if untrained else claims
 
 
 def _claims_on_the_linearization(config: "Config", rows: Records) -> tuple[Claim, ...]:
@@ -164,8 +173,7 @@ def _claims_on_the_linearization(config: "Config", rows: Records) -> tuple[Claim
 
 def _per_seed(config: "Config", rows: Records, quantity: Callable[[Records], float]) -> tuple[float, ...]:
     """A number of each seed that has all widths."""
-    whole = (some for some in rows.by("seed").values() if len(some) == len(config.widths))
-    return tuple(quantity(some) for some in whole)
+    return tuple(quantity(some) for some in whole_seeds(rows, tasks=len(config.widths)))
 
 
 def _gains(config: "Config", rows: Records, name: str) -> tuple[float, ...]:

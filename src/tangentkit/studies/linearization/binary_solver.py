@@ -44,7 +44,7 @@ class Config:
     widths: tuple[float, ...] = (0.1, 0.2, 0.5)
     """The k of LeNet×k, rising: about 1.3, 4 and 25 times as many parameters as training images, as published."""
     shift: int = 7
-    """How far shifted images are moved, in pixels."""
+    """How far shifted images are moved, in pixels, at least 1."""
     epochs: int = 40
     """Passes of SGD over the training images."""
     learning_rate: float = 0.05
@@ -57,6 +57,8 @@ class Config:
     """Each has its own images, initialization and mini-batches."""
 
     def __post_init__(self) -> None:
+        if self.shift < 1:
+            raise InputError("bad shift", expected="at least 1: plain images are there too", got=self.shift)
         for name, values in (("widths", self.widths), ("curve", self.curve)):
             if list(values) != sorted(set(values)) or len(values) < 2:
                 raise InputError(f"bad {name}", expected="at least two, rising", got=values)

@@ -19,6 +19,7 @@ from tangentkit.models import lenet
 from tangentkit.report import Claim, Column, Figure, Lines, Measured, Series, StandIn, Table
 from tangentkit.studies.linearization.images import drawn_images, in_words
 from tangentkit.studies.trials.data import cards, first_here
+from tangentkit.studies.trials.per_seed import missing_trials, needing, whole_seeds
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -41,11 +42,13 @@ class Config:
     widths: tuple[float, ...] = (1.0, 2.0, 4.0, 8.0)
     """The k of LeNet×k, rising."""
     shift: int = 7
-    """How far shifted images are moved, in pixels."""
+    """How far shifted images are moved, in pixels, at least 1."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     """Each has its own images and its own initialization."""
 
     def __post_init__(self) -> None:
+        if self.shift < 1:
+            raise InputError("bad shift", expected="at least 1: plain images are there too", got=self.shift)
         if list(self.widths) != sorted(set(self.widths)) or len(self.widths) < 2:
             raise InputError("bad widths", expected="at least two, rising", got=self.widths)
 
@@ -123,16 +126,20 @@ def result(config: Config, records: Records) -> Result:
 
 def _claims(config: Config, records: Records, names: dict[int, str]) -> tuple[Claim, ...]:
     first, last = config.widths[0], config.widths[-1]
-    seeds = records.by("seed").values()
+    seeds = whole_seeds(records, tasks=len(config.widths) * len(names))
+    missing = missing_trials(records, config.seeds, width=config.widths, shift=tuple(names))
     few = config.samples < PUBLISHED_SAMPLES
     claims = [
-        Claim(
-            f"The effective rank of the {what} is far below the full rank at every width",
-            f"largest share of the full rank over widths and data ({what})",
-            tuple(max(row[rank] / row["rows"] for row in rows) for rows in seeds),
-            high=LOW,
-            published="far below 6,000 at all widths (no numbers printed)",
-            needs=f"{PUBLISHED_SAMPLES} images, as published: --scale full" if few else "",
+        needing(
+            Claim(
+                f"The effective rank of the {what} is far below the full rank at every width",
+                f"largest share of the full rank over widths and data ({what})",
+                tuple(max(row[rank] / row["rows"] for row in rows) for rows in seeds),
+                high=LOW,
+                published="far below 6,000 at all widths (no numbers printed)",
+                needs=f"{PUBLISHED_SAMPLES} images, as published: --scale full" if few else "",
+            ),
+            missing,
         )
         for what, rank in (("Jacobian", "rank_jacobian"), ("kernel", "rank_kernel"))
     ]

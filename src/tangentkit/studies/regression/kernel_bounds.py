@@ -95,7 +95,7 @@ def trials(config: Config) -> list[Trial]:
 
 def result(config: Config, records: Records) -> Result:
     """Both sides of the inequalities, and the constants."""
-    return report(records, config.functions, config.boundaries, config.ridges)
+    return report(records, config.functions, config.boundaries, config.ridges, config.seeds)
 
 
 def bound_regression(

@@ -19,6 +19,7 @@ from tangentkit.studies.regression.kernel_inequalities import (
     theorem_5_1,
     theorem_5_2,
 )
+from tangentkit.studies.trials.per_seed import missing_trials, whole_seeds
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 
@@ -68,7 +69,11 @@ TERMS = {
 
 
 def report(
-    records: Records, functions: Sequence[str], boundaries: Sequence[str], ridges: Sequence[float]
+    records: Records,
+    functions: Sequence[str],
+    boundaries: Sequence[str],
+    ridges: Sequence[float],
+    seeds: Sequence[int],
 ) -> Result:
     """Claims, tables and figures."""
     smooth, classes = records.having("routes"), records.having("ridged")
@@ -89,8 +94,8 @@ def report(
             f"{ridges[0]:g} their constant is 10^{np.mean(constants or [np.nan]):.0f} in the geometric mean."
         ),
         claims=(
-            *_regression_claims(regression, len(functions)),
-            *_logistic_claims(logistic[0], len(boundaries), ridges[0]),
+            *_regression_claims(regression, functions, seeds),
+            *_logistic_claims(logistic[0], boundaries, ridges[0], seeds),
         ),
         tables={
             **{
@@ -159,8 +164,7 @@ def _worst(
     rows: Records, quantity: Quantity, tasks: int, pick: Callable[..., float] = max
 ) -> tuple[float, ...]:
     """For each seed with all tasks, the largest value over them (or the least)."""
-    groups = [own for own in rows.by("seed").values() if len(own) == tasks]
-    return tuple(pick(quantity(row) for row in own) for own in groups)
+    return tuple(pick(quantity(row) for row in own) for own in whole_seeds(rows, tasks=tasks))
 
 
 def _mean(rows: Records, quantity: Quantity) -> float:
@@ -179,64 +183,57 @@ REGRESSION = (
 """Name of an inequality, log10 of its left side over the right one, and how it is written."""
 
 
-def _regression_claims(regression: Mapping[str, Records], tasks: int) -> list[Claim]:
+def _regression_claims(
+    regression: Mapping[str, Records], functions: Sequence[str], seeds: Sequence[int]
+) -> list[Claim]:
     kernel, exact = regression["kernel"], regression["features"]
     tanh, relu = (kernel.where(activation=name) for name in ("tanh", "relu"))
 
     def claim(statement: str, rows: Records, quantity: Quantity, words: str, published: str) -> Claim:
-        values = _worst(rows, quantity, tasks)
         return Claim(
-            statement, f"log10 of {words}, largest over functions", values, high=0.0, published=published
+            statement,
+            f"log10 of {words}, largest over functions",
+            _worst(rows, quantity, len(functions)),
+            high=0.0,
+            published=published,
+            needs=missing_trials(rows, seeds, function=functions),
         )
 
+    smooth = exact.where(activation="tanh")
     nodes = "‖f - f_NTK‖_0 over ‖f - f_CK‖_0"
+    on_both = "‖f - f_NTK‖_0 ≤ ‖f - f_CK‖_0"
+    sides = "the left side over the right one"
     return [
         claim(
-            "On the nodes NTK errs no more than CK (tanh, kernel matrices)",
-            tanh,
-            on_nodes,
-            nodes,
-            "‖f - f_NTK‖_0 ≤ ‖f - f_CK‖_0",
+            "On the nodes NTK errs no more than CK (tanh, kernel matrices)", tanh, on_nodes, nodes, on_both
         ),
-        claim(
-            "... and by least squares on features (tanh)",
-            exact.where(activation="tanh"),
-            on_nodes,
-            nodes,
-            "‖f - f_NTK‖_0 ≤ ‖f - f_CK‖_0",
-        ),
+        claim("... and by least squares on features (tanh)", smooth, on_nodes, nodes, on_both),
         Claim(
             "Assumption of Lemma 4.1: the errors are monotone on every cell (tanh)",
             "share of cells, least over functions and kernels",
-            _worst(tanh, monotone, tasks, min),
+            _worst(tanh, monotone, len(functions), min),
             low=0.99,
             published="assumed",
+            needs=missing_trials(tanh, seeds, function=functions),
         ),
         *(
-            claim(
-                f"{name}: {statement} ({activation})",
-                rows,
-                quantity,
-                "the left side over the right one",
-                statement,
-            )
+            claim(f"{name}: {statement} ({activation})", rows, quantity, sides, statement)
             for name, quantity, statement in REGRESSION
             for activation, rows in (("tanh", tanh), ("ReLU", relu))
         ),
         *(
             claim(
-                f"{name} by least squares on features: {statement} (tanh)",
-                exact.where(activation="tanh"),
-                quantity,
-                "the left side over the right one",
-                statement,
+                f"{name} by least squares on features: {statement} (tanh)", smooth, quantity, sides, statement
             )
             for name, quantity, statement in REGRESSION[:2]
         ),
     ]
 
 
-def _logistic_claims(rows: Records, tasks: int, ridge: float) -> list[Claim]:
+def _logistic_claims(
+    rows: Records, boundaries: Sequence[str], ridge: float, seeds: Sequence[int]
+) -> list[Claim]:
+    missing = missing_trials(rows, seeds, boundary=boundaries, activation=("tanh", "relu"))
     statements = (
         ("On the training points", on_nodes, "ℓ_0 of NTK ≤ ℓ_0 of CK"),
         ("Lemma 5.2", lemma_5_2, "ℓ_1 ≤ τ₁τ₂ exp(hL) ℓ_0 for both kernels"),
@@ -247,9 +244,10 @@ def _logistic_claims(rows: Records, tasks: int, ridge: float) -> list[Claim]:
         Claim(
             f"{name}: {statement}",
             f"log10 of the left side over the right one, largest over boundaries and activations, ridge {ridge:g}",
-            _worst(rows, quantity, 2 * tasks),
+            _worst(rows, quantity, 2 * len(boundaries)),
             high=0.0,
             published=statement,
+            needs=missing,
         )
         for name, quantity, statement in statements
     ]

@@ -22,7 +22,8 @@ from tangentkit.machines import Adam, KernelGLM
 from tangentkit.models import Seed, glorot, mlp
 from tangentkit.report import Claim, Column, Dots, Heatmap, Measured, StandIn, Table
 from tangentkit.studies.trials.data import cards, drawn, first_here
-from tangentkit.studies.trials.published import beside_published
+from tangentkit.studies.trials.per_seed import missing_trials
+from tangentkit.studies.trials.published import beside_published, claims_of_data, of_data
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -246,7 +247,7 @@ def result(config: Config, records: Records) -> Result:
         method: [accuracy for accuracy, _ in values.values()] for method, values in scores.items() if values
     }
     pictures = trained.having("before")
-    shown = {card["name"] for row in records for card in row["data_cards"]}
+    data = ", ".join(sorted({card["name"] for row in records for card in row["data_cards"]}))
     return Result(
         answer=(
             "Test accuracy: "
@@ -254,8 +255,8 @@ def result(config: Config, records: Records) -> Result:
             + f". Training multiplies the largest entry of the tangent kernel by "
             f"{10 ** np.mean(growth) if growth else np.nan:,.0f}."
         ),
-        claims=_claims(scores, growth, trained),
-        tables={"accuracies": _table(scores), "kernels": _kernels(trained, means)},
+        claims=claims_of_data(_claims(config, scores, growth, trained), "MNIST", data),
+        tables={"accuracies": _table(scores, data), "kernels": _kernels(trained, means, data)},
         figures={
             "accuracies": Dots(
                 title="Test accuracy",
@@ -274,7 +275,7 @@ def result(config: Config, records: Records) -> Result:
                 if pictures
             },
         },
-        stand_ins=_stand_ins(config, shown),
+        stand_ins=_stand_ins(config, data),
         terms={
             "MLP": f"the network with hidden layers of {', '.join(map(str, config.hidden))}",
             "NTK_inf": f"kernel regression, mean kernel of {config.networks} random networks of width {config.wide}",
@@ -285,9 +286,9 @@ def result(config: Config, records: Records) -> Result:
     )
 
 
-def _stand_ins(config: Config, shown: set[str]) -> tuple[StandIn, ...]:
+def _stand_ins(config: Config, data: str) -> tuple[StandIn, ...]:
     return (
-        StandIn("data", "MNIST", ", ".join(sorted(shown)), "what is on this machine"),
+        StandIn("data", "MNIST", data, "what is on this machine"),
         StandIn(
             "size",
             "500 training samples, 8,000 steps of Adam, one run",
@@ -305,7 +306,7 @@ def _stand_ins(config: Config, shown: set[str]) -> tuple[StandIn, ...]:
     )
 
 
-def _claims(scores: dict, growth: tuple[float, ...], trained: Records) -> tuple[Claim, ...]:
+def _claims(config: Config, scores: dict, growth: tuple[float, ...], trained: Records) -> tuple[Claim, ...]:
     """The statements of Table 1 and Figure 3."""
 
     def difference(first: str, second: str) -> tuple[float, ...]:
@@ -313,6 +314,7 @@ def _claims(scores: dict, growth: tuple[float, ...], trained: Records) -> tuple[
         return tuple(ours[seed][0] - theirs[seed][0] for seed in ours if seed in theirs)
 
     complete = [seed for seed in scores["MLP"] if all(seed in values for values in scores.values())]
+    done = Records([{"method": method, "seed": seed} for method, values in scores.items() for seed in values])
     return (
         Claim(
             "All methods fit the training set",
@@ -320,6 +322,7 @@ def _claims(scores: dict, growth: tuple[float, ...], trained: Records) -> tuple[
             tuple(min(values[seed][1] for values in scores.values()) for seed in complete),
             low=0.99,
             published="1.0 for all",
+            needs=missing_trials(done, config.seeds, method=tuple(scores)),
         ),
         Claim(
             "The network classifies better than the kernel that it ends with",
@@ -359,7 +362,7 @@ def _claims(scores: dict, growth: tuple[float, ...], trained: Records) -> tuple[
     )
 
 
-def _table(scores: dict) -> Table:
+def _table(scores: dict, data: str) -> Table:
     ours = {
         method: [Measured.over([pair[i] for pair in values.values()]) for i in (0, 1)]
         for method, values in scores.items()
@@ -369,11 +372,11 @@ def _table(scores: dict) -> Table:
         "Accuracy",
         ("method", Column("test accuracy", ".3f"), Column("training accuracy", ".3f")),
         [(method, PUBLISHED.get(method), ours.get(method)) for method in {**PUBLISHED, **ours}],
-        note="Published: one run. Ours: mean and standard error over seeds.",
+        note=of_data("Published: one run", "MNIST", data) + ". Ours: mean and standard error over seeds.",
     )
 
 
-def _kernels(trained: Records, means: Records) -> Table:
+def _kernels(trained: Records, means: Records, data: str) -> Table:
     before, after = (Measured.over([pair[i] for pair in trained.column("largest")]) for i in (0, 1))
     own_before, own_after = (
         Measured.over([pair[i] for pair in trained.column("diagonal_over_others")]) for i in (0, 1)
@@ -389,5 +392,6 @@ def _kernels(trained: Records, means: Records) -> Table:
             ("NTK_inf: rms beside θ(x, x') I, over its diagonal", None, Measured.over(means.column("noise"))),
             ("NTK_inf: relative distance to the closed form", None, Measured.over(means.column("off_limit"))),
         ),
+        note=of_data("Published: Figure 3", "MNIST", data) + ".",
         ours=tuple(range(6)),
     )

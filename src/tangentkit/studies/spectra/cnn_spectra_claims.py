@@ -11,6 +11,7 @@ from tangentkit.studies.trials.records import Records
 
 PUBLISHED = {"GD": 79.0, "SGD": 84.0, "Adam": 86.4}
 """Way of training -> published test accuracy in percent."""
+PUBLISHED_DATA = "CIFAR-10"
 ORDER = (("SGD", "GD"), ("Adam", "SGD"))
 """Of which the first is said to be ahead of the second."""
 LEARNED = 2.0

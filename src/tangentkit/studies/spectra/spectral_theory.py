@@ -23,6 +23,7 @@ from tangentkit.linearized import Stop, Training, train
 from tangentkit.models import normalized_tanh, two_layer
 from tangentkit.studies.spectra.spectral_evolution import NOISE, evolve
 from tangentkit.studies.spectra.spectral_theory_result import report
+from tangentkit.studies.trials.per_seed import missing_trials
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -116,7 +117,13 @@ def trials(config: Config) -> list[Trial]:
 def result(config: Config, records: Records) -> Result:
     """Slopes over n, bounds, and tails."""
     sizes = [tuple(config.size(n).values()) for n in config.samples]
-    return report(records, sizes, bound=smallest_eigenvalue_bound(), moments=(config.moment, config.steps))
+    lost = [
+        missing_trials(records.having("distances"), config.seeds, samples=samples, draw=range(config.draws))
+        for samples in (config.samples, config.samples[-1:])
+    ]
+    return report(
+        records, sizes, bound=smallest_eigenvalue_bound(), moments=(config.moment, config.steps), lost=lost
+    )
 
 
 def drift(

@@ -1,5 +1,6 @@
 """The claims of the theory of spectra: how they are judged."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -60,8 +61,15 @@ def lemma_claim(rows: Records, name: str, moments: tuple[int, int], place: int) 
     return claim if is_judged else replace(claim, needs=f"two n of {limit} or more: --samples")
 
 
-def theory_claims(rows: Records, bound: float, largest: int) -> list[Claim]:
-    """That the residual falls, and that the smallest eigenvalue is large, as guaranteed."""
+def theory_claims(rows: Records, bound: float, largest: int, lost: Sequence[str]) -> list[Claim]:
+    """That the residual falls, and that the smallest eigenvalue is large, as guaranteed.
+
+    Args:
+        rows: of all networks.
+        bound: of the smallest eigenvalue.
+        largest: n at which it is judged.
+        lost: which networks are missing, of all sizes and of the largest, in words.
+    """
     return [
         Claim(
             "Theorem 4.2: the residual falls at least as fast as guaranteed, at every step and size",
@@ -69,6 +77,7 @@ def theory_claims(rows: Records, bound: float, largest: int) -> list[Claim]:
             tuple(_per_seed(rows, "decay")),
             low=1.0,
             published="‖y - f_t‖ ≤ (1 - η α²/(2n))^t ‖y - f_0‖",
+            needs=lost[0],
         ),
         Claim(
             f"The smallest eigenvalue of the initial NTK is above its bound at n = {largest}",
@@ -76,6 +85,7 @@ def theory_claims(rows: Records, bound: float, largest: int) -> list[Claim]:
             tuple(value / bound for value in _per_seed(rows.where(samples=largest), "smallest")),
             low=1.0,
             published="λ_min ≥ a_σ - Σ η_k², k = 0, 1, 2, as n grows",
+            needs=lost[1],
         ),
     ]
 

@@ -63,9 +63,22 @@ TERMS = {
 
 
 def report(
-    records: Records, sizes: Sequence[tuple[int, ...]], *, bound: float, moments: tuple[int, int]
+    records: Records,
+    sizes: Sequence[tuple[int, ...]],
+    *,
+    bound: float,
+    moments: tuple[int, int],
+    lost: Sequence[str] = ("", ""),
 ) -> Result:
-    """Claims, tables and figures."""
+    """Claims, tables and figures.
+
+    Args:
+        records: of all trials.
+        sizes: n, h and d, rising.
+        bound: of the smallest eigenvalue.
+        moments: steps after which a drift is measured.
+        lost: which networks are missing, of all sizes and of the largest, in words.
+    """
     drifts, adagrad = records.having("distances"), records.where(regime="AdaGrad", diverged=False)
     tails = records.where(weights_diverged=False)
     chosen = largest_converged(records.where(regime="AdaGrad"))
@@ -73,7 +86,7 @@ def report(
         answer=_answer(drifts, tails, moments, bound, sizes[-1][0]),
         claims=(
             *(lemma_claim(drifts, name, moments, place) for place in range(2) for name in NAMES),
-            *theory_claims(drifts, bound, sizes[-1][0]),
+            *theory_claims(drifts, bound, sizes[-1][0], lost),
             *tail_claims(adagrad.where(rate=chosen), tails, chosen),
         ),
         tables={

@@ -21,9 +21,18 @@ from tangentkit.linearized import StepDecay, Training, train
 from tangentkit.models import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, load_cifar_resnet, poisoning_cnn
 from tangentkit.report import Measured, StandIn
 from tangentkit.studies.surrogates.kernel_matrices import Matrices, kernel_matrices
-from tangentkit.studies.surrogates.poisoning_report import KEPT, LEARNED, claims, column, figures, table
-from tangentkit.studies.surrogates.surrogate_report import KERNELS, SMALL_DIFFERENCE
+from tangentkit.studies.surrogates.poisoning_report import (
+    KEPT,
+    LEARNED,
+    PUBLISHED_DATA,
+    claims,
+    column,
+    figures,
+    table,
+)
+from tangentkit.studies.surrogates.surrogate_cases import KERNELS, SMALL_DIFFERENCE
 from tangentkit.studies.trials.data import cards, drawn, first_here
+from tangentkit.studies.trials.published import of_data
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -248,58 +257,66 @@ def result(config: Config, records: Records) -> Result:
         claims=claims(records),
         tables={"forensics": table(records)},
         figures=figures(records),
-        stand_ins=(
-            StandIn(
-                "data",
-                "CIFAR-10, 50,000 training and 10,000 test images",
-                f"{records[0]['data']}: {config.train:,} training and {config.test:,} test images for each seed",
-                "the tangent kernel of 50,000 images took 50 hours of an A100",
-            ),
-            StandIn(
-                "training",
-                "SGD with Nesterov momentum, horizontal flips, 50 epochs",
-                f"SGD with momentum, no flips, {config.epochs} epochs of {config.batch} images a step, at a rate of "
-                f"{config.learning_rate:g}",
-                "no augmentation: the surrogate sees the very images of the network",
-            ),
-            *(
-                [
-                    StandIn(
-                        "network",
-                        "a CNN of 21 layers, trained on the poisoned images from nothing",
-                        f"the pre-trained CIFAR-10 ResNet-{config.pretrained}, tuned on them",
-                        "some hundreds of photographs do not teach a network from nothing; one that knows them "
-                        "learns the backdoor from few",
-                    )
-                ]
-                if config.pretrained
-                else []
-            ),
-            StandIn(
-                "projections", "10,240 random directions", f"{config.dim:,} features", "smaller matrices"
-            ),
+        stand_ins=_stand_ins(config, records[0]["data"]),
+        notes=_notes(records, accuracy, success),
+    )
+
+
+def _stand_ins(config: Config, data: str) -> tuple[StandIn, ...]:
+    return (
+        StandIn(
+            "data",
+            "CIFAR-10, 50,000 training and 10,000 test images",
+            f"{data}: {config.train:,} training and {config.test:,} test images for each seed",
+            "the tangent kernel of 50,000 images took 50 hours of an A100",
         ),
-        notes=(
-            "Among the images that the trigger leads to its class, recall is "
-            f"{Measured.over(column(records, 'trNTK', 'recall_fooled')):.1f} % with trNTK and "
-            f"{Measured.over(column(records, 'CK', 'recall_fooled')):.1f} % with CK: a trigger that does not work "
-            "everywhere is a part of the distance to the published recall, not necessarily all of it.",
-            f"That a trigger must lead at least {LEARNED:g} % of the images to its class before the claims are "
-            "judged is our rule, made after a first run with 300 images: there it led 82 % of them, recall was 64 % "
-            "with trNTK and 65 % with CK, and seven of the eight claims would have been said not to hold.",
-            "TAD on clean images had no claims in the first run of the scale evening, where TAD was judged "
-            "on poisoned images alone, of trNTK and CK. On clean ones it was -5.1 with trNTK, -5.2 with "
-            "trNTK0, -5.9 with proj-trNTK, -0.5 with proj-pNTK, -37.2 with Em and -0.5 with CK. "
-            f"The bound of the gradient kernels, {SMALL_DIFFERENCE:g} points, is that of the other studies of "
-            f"surrogates; that of Em and CK, published -2.73 and -3.50, is {KEPT:g} as on poisoned images.",
-            "The penalty of 1e-2, as published, weighs more on the 1,000 images of that run than on 50,000. Of one "
-            "network more (seed 0, not in the records) the clean TAD is -4.0, 0.5, -0.5 and 0.0 with proj-trNTK at "
-            "penalties of 1e-2, 1e-3, 2e-4 and 1e-5: the penalty is what its surrogate loses by. With Em it is -37, "
-            "-17, -13 and -11. The penalty stays as published.",
-            f"Published: clean accuracy 82.35 %, attack success 99.86 %; here {accuracy:.1f} % and {success:.1f} %.",
-            "The authors' notebook compares poisoned tau at other entries than it says (one-hot integers as indices) "
-            "and calls the GLM of trNTK in the row of trNTK0: taus of the published table are indicative only.",
+        StandIn(
+            "training",
+            "SGD with Nesterov momentum, horizontal flips, 50 epochs",
+            f"SGD with momentum, no flips, {config.epochs} epochs of {config.batch} images a step, at a rate of "
+            f"{config.learning_rate:g}",
+            "no augmentation: the surrogate sees the very images of the network",
         ),
+        *(
+            [
+                StandIn(
+                    "network",
+                    "a CNN of 21 layers, trained on the poisoned images from nothing",
+                    f"the pre-trained CIFAR-10 ResNet-{config.pretrained}, tuned on them",
+                    "some hundreds of photographs do not teach a network from nothing; one that knows them "
+                    "learns the backdoor from few",
+                )
+            ]
+            if config.pretrained
+            else []
+        ),
+        StandIn("projections", "10,240 random directions", f"{config.dim:,} features", "smaller matrices"),
+    )
+
+
+def _notes(records: Records, accuracy: Measured, success: Measured) -> tuple[str, ...]:
+    ours = f"here {accuracy:.1f} % and {success:.1f} %"
+    published = of_data("clean accuracy 82.35 %, attack success 99.86 %", PUBLISHED_DATA, records[0]["data"])
+    return (
+        "Among the images that the trigger leads to its class, recall is "
+        f"{Measured.over(column(records, 'trNTK', 'recall_fooled')):.1f} % with trNTK and "
+        f"{Measured.over(column(records, 'CK', 'recall_fooled')):.1f} % with CK: a trigger that does not work "
+        "everywhere is a part of the distance to the published recall, not necessarily all of it.",
+        f"That a trigger must lead at least {LEARNED:g} % of the images to its class before the claims are "
+        "judged is our rule, made after a first run with 300 images: there it led 82 % of them, recall was 64 % "
+        "with trNTK and 65 % with CK, and seven of the eight claims would have been said not to hold.",
+        "TAD on clean images had no claims in the first run of the scale evening, where TAD was judged "
+        "on poisoned images alone, of trNTK and CK. On clean ones it was -5.1 with trNTK, -5.2 with "
+        "trNTK0, -5.9 with proj-trNTK, -0.5 with proj-pNTK, -37.2 with Em and -0.5 with CK. "
+        f"The bound of the gradient kernels, {SMALL_DIFFERENCE:g} points, is that of the other studies of "
+        f"surrogates; that of Em and CK, published -2.73 and -3.50, is {KEPT:g} as on poisoned images.",
+        "The penalty of 1e-2, as published, weighs more on the 1,000 images of that run than on 50,000. Of one "
+        "network more (seed 0, not in the records) the clean TAD is -4.0, 0.5, -0.5 and 0.0 with proj-trNTK at "
+        "penalties of 1e-2, 1e-3, 2e-4 and 1e-5: the penalty is what its surrogate loses by. With Em it is -37, "
+        "-17, -13 and -11. The penalty stays as published.",
+        f"Published: {published}; {ours}.",
+        "The authors' notebook compares poisoned tau at other entries than it says (one-hot integers as indices) "
+        "and calls the GLM of trNTK in the row of trNTK0: taus of the published table are indicative only.",
     )
 
 

@@ -1,7 +1,7 @@
 """Claims about surrogates of pre-trained networks, of Tables 1 and 2."""
 
 from tangentkit.report import Claim
-from tangentkit.studies.surrogates.surrogate_report import SMALL_DIFFERENCE, TABLE_2
+from tangentkit.studies.surrogates.surrogate_cases import SMALL_DIFFERENCE, TABLE_2
 from tangentkit.studies.trials.records import Records
 
 FAITHFUL = 0.7

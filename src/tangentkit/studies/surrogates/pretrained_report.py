@@ -17,7 +17,8 @@ from tangentkit.studies.surrogates.pretrained_claims import (
     on_order,
     on_projection,
 )
-from tangentkit.studies.surrogates.surrogate_report import CASES, KERNELS, OTHERS, TABLE_2, TERMS
+from tangentkit.studies.surrogates.surrogate_cases import CASES, KERNELS, OTHERS, TABLE_2
+from tangentkit.studies.surrogates.surrogate_report import TERMS
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 

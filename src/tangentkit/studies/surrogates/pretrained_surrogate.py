@@ -24,7 +24,7 @@ from tangentkit.machines import KernelGLM
 from tangentkit.models import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, load_cifar_resnet
 from tangentkit.sketch import SketchedTangentKernel
 from tangentkit.studies.surrogates.pretrained_report import report
-from tangentkit.studies.surrogates.surrogate_report import KERNELS
+from tangentkit.studies.surrogates.surrogate_cases import KERNELS
 from tangentkit.studies.trials.data import cards, drawn, first_here, whole
 from tangentkit.studies.trials.kept_folder import kept_folder
 from tangentkit.studies.trials.records import Records

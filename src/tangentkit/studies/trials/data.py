@@ -67,12 +67,26 @@ def drawn(
         (20, 10, {2})
     """
     chosen = None if classes is None else tuple(classes)
-    first = whole(name, "train", chosen).some(train, key=key.fold("train"))
-    second = whole(name, "test", chosen).some(test, key=key.fold("test"))
+    first = _some(whole(name, "train", chosen), train, key.fold("train"))
+    second = _some(whole(name, "test", chosen), test, key.fold("test"))
     if standardized:
         moments = first.moments()
         return first.standardized(*moments), second.standardized(*moments)
     return first, second
+
+
+def _some(data: Data, n: int, key: Key) -> Data:
+    """Random n samples, or an error that says what to do where there are fewer."""
+    if n > len(data):
+        raise InputError(
+            f"too few samples of {data.name}, {data.split}"
+            + (f", of the classes {', '.join(data.classes)}" if data.classes else ""),
+            expected=f"{n:,}, as the settings of the study say",
+            got=f"{len(data):,}",
+            hint="smaller numbers of samples (--train, --test or what the study calls them), or a larger data set: "
+            "tangentkit data list",
+        )
+    return data.some(n, key=key)
 
 
 def cards(*names: str, splits: Sequence[str] = ("train", "test")) -> list[dict[str, Any]]:

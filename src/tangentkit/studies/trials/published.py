@@ -1,8 +1,9 @@
-"""Published tables with this run's rows beside them."""
+"""Published numbers beside those of this run: in tables, and never without a word beside other data."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
-from tangentkit.report import Column, Table
+from tangentkit.report import Claim, Column, Table
 from tangentkit.report.table import Cell
 
 Pair = tuple[str, Sequence[Cell] | None, Sequence[Cell] | None]
@@ -35,3 +36,32 @@ def beside_published(
             ours.append(len(rows))
             rows.append((f"this run: {name}", *found))
     return Table(title, tuple(columns), tuple(rows), note=note, ours=tuple(ours))
+
+
+def of_data(words: str, published: str, here: str) -> str:
+    """What the source reports; and for which data, where this run has others.
+
+    Args:
+        words: with the published numbers; nothing where there are none.
+        published: the data of the source.
+        here: the data of this run; capital letters and signs do not matter.
+
+    Example:
+        >>> of_data("84 %", "CIFAR-10", "cifar10"), of_data("84 %", "CIFAR-10", "fashion-mini")
+        ('84 %', '84 % (published for CIFAR-10)')
+    """
+    return words if not words or is_same(published, here) else f"{words} (published for {published})"
+
+
+def is_same(published: str, here: str) -> bool:
+    """Whether two names are of the same data: CIFAR-10 is cifar10."""
+    return _bare(published) == _bare(here)
+
+
+def claims_of_data(claims: Iterable[Claim], published: str, here: str) -> tuple[Claim, ...]:
+    """The claims, whose published numbers say for which data they are where this run has others."""
+    return tuple(replace(claim, published=of_data(claim.published, published, here)) for claim in claims)
+
+
+def _bare(name: str) -> str:
+    return "".join(letter for letter in name.lower() if letter.isalnum())
