@@ -90,9 +90,12 @@ def _run_one(
 def _go_on(
     name: str | None, scale: str | None, folder: Path, engine: str, fields: dict[str, str], *, as_json: bool
 ) -> None:
+    from tangentkit.core.files.safe import as_path
+    from tangentkit.studies.run_folder import read_status
     from tangentkit.studies.runner import resume
 
     who = parse_engine(engine)
+    read_status(as_path(folder))
     say(f"going on in {folder}")
     with _saying_how_to_go_on("--resume", folder), progress_bars() as progress:
         done = resume(folder, fields, name=name, scale=scale, engine=who, progress=progress)

@@ -198,7 +198,9 @@ def read_config(folder: Path) -> tuple[Study, str, Any, list[str]]:
     try:
         if expected is not None and digest(path) != expected:
             raise DataError(
-                f"{path} is damaged", expected=f"the file of the SHA-256 in {STATUS}", got="another"
+                f"{path} is damaged",
+                expected=f"the file as it was written, by its SHA-256 in {STATUS}",
+                got="other bytes" if path.exists() else "no such file",
             )
         asked = read_json(path)
         if not isinstance(asked, dict) or not {"study", "scale", "fields", "trials"} <= set(asked):
