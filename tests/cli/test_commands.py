@@ -72,6 +72,12 @@ def test_scale_chooses_the_config(tangentkit):
         (("run", "toy", "--scale", "big"), "error: unknown scale 'big'"),
         (("run", "toy", "--flips", "0"), "error: bad value for --flips: expected at least 1, got 0"),
         (("run", "width-gap", "--train", "0"), "error: bad value for --train: expected at least 1, got 0"),
+        (("run", "toy", "--seeds", "0,0"), "error: bad value for --seeds: expected each once, got 0 twice"),
+        (("run", "toy", "--chance", "nan"), "error: bad value for --chance: expected a finite number"),
+        (("run", "toy", "--seeds", ""), "error: bad value for --seeds: expected one or more"),
+        (("run", "all", "--scale", "foo"), "error: unknown scale 'foo'"),
+        (("run", "all", "--resume", "nowhere"), "error: nowhere is not the folder of all studies"),
+        (("run", "toy", "--resume", "a", "--out", "b"), "expected --resume or --out, got both"),
         (("show", "toyy"), "error: unknown study"),
         (("report", "."), "error: . is not the folder of a run"),
         (("data", "get", "fashion-mini2"), "error: unknown data set 'fashion-mini2'. Try: 'fashion-mini'"),
@@ -153,10 +159,39 @@ def test_run_all_writes_the_index_and_takes_no_fields(tangentkit, monkeypatch):
     assert tangentkit("run", "all", "--flips", "3").code == 2
 
 
+def test_the_folder_of_one_study_is_not_taken_for_that_of_all_nor_the_other_way(tangentkit):
+    assert tangentkit("run", "toy", "--engine", "serial", "--scale", "full", "--out", "all/toy").code == 0
+    done = tangentkit("run", "all", "--resume", "all/toy")
+    assert done.code == 2
+    assert "all/toy is not the folder of all studies" in done.err
+    assert "got the run of one study. Try: tangentkit run --resume all/toy" in done.err
+    done = tangentkit("run", "--resume", "all")
+    assert done.code == 2
+    assert "Try: tangentkit run all --resume all" in done.err
+
+
+def test_all_studies_go_on_at_the_scale_of_their_folder(tangentkit, monkeypatch):
+    from tangentkit.studies import run_all
+    from tangentkit.studies.registry import STUDIES
+
+    monkeypatch.setattr(run_all, "STUDIES", {"toy": STUDIES["toy"]})
+    for more in (("--scale", "full", "--out"), ("--resume",)):
+        assert tangentkit("run", "all", "--engine", "serial", *more, "there").code == 0
+        assert json.loads(Path("there/toy/config.json").read_text())["scale"] == "full"
+
+
+def test_failed_trials_are_the_first_remedy_of_a_claim(tangentkit):
+    done = tangentkit(
+        "run", "toy", "--engine", "serial", "--seeds", "0,1", "--trouble", "error", "--out", "there"
+    )
+    assert "claims are judged without them; to do them again: tangentkit run --resume there" in done.out
+    assert "tangentkit run toy" not in done.out
+
+
 def test_an_interrupt_is_code_130(tangentkit):
     done = tangentkit("run", "toy", "--engine", "serial", "--trouble", "interrupt", "--out", "there")
     assert done.code == 130
-    assert done.err.splitlines()[-1] == "interrupted"
+    assert done.err.splitlines()[-1] == "interrupted: go on with: tangentkit run --resume there"
     assert json.loads(Path("there/status.json").read_text())["state"] == "interrupted"
 
 

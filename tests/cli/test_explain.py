@@ -40,6 +40,16 @@ def test_what_cannot_be_is_an_error_and_writes_nothing(tangentkit, tmp_path):
     assert not page.parent.exists()
 
 
+def test_sentences_and_a_size_that_changes_nothing_are_refused(tangentkit):
+    done = tangentkit(*SMALL, "--data", "cola", "--out", "why.html")
+    assert (done.code, "cola has no training and test images: expected one of fashion-mini" in done.err) == (
+        2,
+        True,
+    )
+    done = tangentkit(*SMALL, "--size", "8", "--out", "why.html")
+    assert (done.code, "--size belongs to pictures of a folder" in done.err) == (2, True)
+
+
 @pytest.fixture
 def working_folder(tmp_path, monkeypatch):
     """An empty one, whose modules are forgotten afterwards."""

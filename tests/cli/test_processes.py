@@ -35,7 +35,8 @@ def test_the_module_is_the_command():
     assert done.stdout.startswith("tangentkit ")
 
 
-def test_ctrl_c_leaves_a_folder_that_says_it_was_interrupted(tmp_path):
+@pytest.mark.parametrize(("number", "word"), [(signal.SIGINT, "interrupted"), (signal.SIGTERM, "ended")])
+def test_ctrl_c_and_sigterm_leave_a_folder_that_says_it_was_interrupted(tmp_path, number, word):
     folder = tmp_path / "run"
     # A shell may have told its background jobs to ignore the signal, which children inherit.
     heed = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
@@ -54,13 +55,13 @@ def test_ctrl_c_leaves_a_folder_that_says_it_was_interrupted(tmp_path):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert json.loads((folder / "status.json").read_text())["state"] == "running"
-        process.send_signal(signal.SIGINT)
+        process.send_signal(number)
         out, err = process.communicate(timeout=60)
     finally:
         process.kill()
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert out == ""
-    assert err.splitlines()[-1] == "interrupted"
+    assert err.splitlines()[-1] == f"{word}: go on with: tangentkit run --resume {folder}"
     assert json.loads((folder / "status.json").read_text())["state"] == "interrupted"
     assert sorted(path.name for path in folder.iterdir()) == [
         "config.json",

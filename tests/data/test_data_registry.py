@@ -1,11 +1,12 @@
 import re
 import subprocess
 import sys
+from math import prod
 from urllib.parse import urlsplit
 
 import pytest
 
-from tangentkit.data import SETS, available
+from tangentkit.data import SETS, available, load
 from tangentkit.data.loading import COMPUTED, READERS
 from tangentkit.data.registry import EMBEDDED
 
@@ -33,6 +34,20 @@ def test_every_entry_is_complete(entry):
             assert all(urlsplit(url).scheme in {"http", "https"} for url in file.urls)
     if entry.editions and not entry.standing:
         assert any(edition.is_public for edition in entry.editions)
+
+
+@pytest.mark.parametrize(
+    "entry", [entry for entry in SETS.values() if entry.shape], ids=lambda entry: entry.name
+)
+def test_the_number_of_images_is_that_of_their_files(entry):
+    assert set(entry.counts) == set(entry.splits)
+    for edition in entry.editions:
+        for split, files in edition.files.items():
+            # A byte for each pixel and one for the label; the heads of the files are shorter than an image.
+            assert sum(file.nbytes for file in files) // (prod(entry.shape) + 1) == entry.counts[split]
+    if entry.standing == (EMBEDDED,) or entry.origin:
+        for split, count in entry.counts.items():
+            assert load(entry.name, split).inputs.shape == (count, *entry.shape)
 
 
 def test_the_table_is_listed_without_torch():

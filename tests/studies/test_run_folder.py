@@ -255,6 +255,18 @@ def test_malformed_files_are_named_though_their_seals_fit(finished, name, conten
         load_run(finished)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("flips", "20"), ("flips", -1), ("seeds", "012"), ("chance", True), ("names", "penny")],
+)
+def test_a_field_of_another_kind_is_named_with_what_was_expected(finished, name, value):
+    asked = json.loads((finished / "config.json").read_text())
+    asked["fields"][name] = value
+    forge(finished, "config.json", json.dumps(asked))
+    with pytest.raises(DataError, match=rf"config\.json is damaged.*bad value .*{name}.*expected.*--resume"):
+        load_run(finished)
+
+
 def test_a_report_in_a_strangers_folder_is_written_nowhere_else(finished, tmp_path):
     victim, place = tmp_path / "victim", tmp_path / "place"
     victim.write_text("mine")

@@ -4,6 +4,7 @@ import dataclasses
 import json
 import signal
 import time
+from contextlib import nullcontext
 
 import pytest
 
@@ -11,7 +12,7 @@ import warm_processes
 from studies import slow_study
 from studies.toy_study import Config, trials
 from tangentkit.compute.engines import Dask, Processes
-from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.core.errors import DataError, InputError, UnknownNameError
 from tangentkit.studies import runner
 from tangentkit.studies.registry import STUDIES
 from tangentkit.studies.run_all import run_all
@@ -83,6 +84,51 @@ def test_whole_numbers_of_a_field_of_floats_are_no_other_trials_when_it_goes_on(
     done.clear()
     assert resume(tmp_path).records.column("share") == [1.0, 1.0, 1.0]
     assert not done
+
+
+@pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("what", ["half", "another", "no fields", "gone"])
+def test_a_damaged_config_is_refused_and_study_and_scale_go_on_with_the_trials(
+    toy, tmp_path, done, ended, what
+):
+    with nullcontext() if ended else pytest.raises(KeyboardInterrupt):
+        execute(toy, Config(flips=11, trouble="none" if ended else "interrupt"), tmp_path, scale="quick")
+    path, before = tmp_path / "config.json", status(tmp_path)
+    written = path.read_text()
+    path.write_text(
+        {
+            "half": written[: len(written) // 2],
+            "another": "{}",
+            "no fields": written.replace("11", "12"),
+            "gone": "",
+        }[what]
+    )
+    if what == "gone":
+        path.unlink()
+    with pytest.raises(DataError, match=r"config\.json is damaged.*run STUDY --scale SCALE --resume"):
+        resume(tmp_path)
+    assert status(tmp_path) == before
+    done.clear()
+    run = resume(tmp_path, {"flips": "11"}, name="toy", scale="quick")
+    assert done == ([] if ended else [2])
+    assert run.config == Config(flips=11)
+    assert status(tmp_path) == "finished"
+
+
+def test_bad_fields_leave_a_finished_run_as_it_was(toy, tmp_path):
+    execute(toy, Config(), tmp_path, scale="quick")
+    for texts in ({"seeds": ""}, {"flips": "-1"}, {"chance": "nan"}):
+        with pytest.raises(InputError, match="bad value"):
+            resume(tmp_path, texts)
+    assert status(tmp_path) == "finished"
+    assert load_run(tmp_path).config == Config()
+
+
+def test_every_failed_trial_is_told_once_and_in_full(toy, tmp_path, monkeypatch):
+    with pytest.raises(InputError) as told:
+        execute(toy, Config(seeds=(0,), trouble="error"), tmp_path, scale="quick")
+    assert "the coin is lost. Try: look under the table" in str(told.value)
+    assert str(told.value).count("Try:") == 1
 
 
 def test_other_fields_do_the_trials_that_are_new(toy, tmp_path, done):
@@ -161,6 +207,12 @@ def test_run_all_goes_on_after_a_failure_and_writes_the_index(toy, tmp_path):
     assert "The study broken came to no result" in page
     assert (tmp_path / "toy" / "report.html").exists()
     assert 'href="toy/report.html"' in page
+
+
+def test_run_all_refuses_a_scale_that_no_study_has_at_once(toy, tmp_path):
+    with pytest.raises(UnknownNameError, match="unknown scale 'qick'"):
+        run_all(tmp_path / "all", "qick", studies={"toy": toy})
+    assert not (tmp_path / "all").exists()
 
 
 def test_run_all_again_does_no_trial_twice(toy, tmp_path, done):

@@ -23,12 +23,14 @@ from tangentkit.studies.settings import (
 configs = st.builds(
     Config,
     flips=st.integers(1, 10**6),
-    chance=st.floats(0, 1),
+    chance=st.floats(0, 1, exclude_min=True),
     limit=st.none() | st.integers(1),
     mode=st.sampled_from(["fair", "bent"]),
     loud=st.booleans(),
-    names=st.lists(st.text("abc xyz'", min_size=1).filter(lambda t: t == t.strip()), max_size=3).map(tuple),
-    seeds=st.lists(st.integers(0, 20), max_size=8).map(tuple),
+    names=st.lists(
+        st.text("abc xyz'", min_size=1).filter(lambda t: t == t.strip()), min_size=1, max_size=3, unique=True
+    ).map(tuple),
+    seeds=st.lists(st.integers(0, 20), min_size=1, max_size=8, unique=True).map(tuple),
 )
 
 
@@ -54,7 +56,6 @@ def test_sizes_below_one_are_refused_whatever_the_study(study, text):
 
 def test_zero_is_taken_where_it_has_a_meaning():
     assert configure(find("binary-solver"), "quick", {"digit": "0"}).digit == 0
-    assert configure(find("width-gap"), "quick", {"shift": "0"}).shift == 0
     assert configure(find("poisoning"), "evening", {"pretrained": "0", "seeds": "0"}).pretrained == 0
     with pytest.raises(InputError, match="bad value for --seeds: expected at least 0, got -1"):
         configure(find("poisoning"), "quick", {"seeds": "0,-1"})

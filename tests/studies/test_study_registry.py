@@ -4,12 +4,16 @@ import pickle
 import re
 import subprocess
 import sys
+from dataclasses import fields
+from typing import get_args, get_type_hints
 
 import pytest
 
 from tangentkit.core.errors import InputError, UnknownNameError
 from tangentkit.studies.registry import STUDIES, find
-from tangentkit.studies.settings import command_line, field_docs
+from tangentkit.studies.runner import asked_trials
+from tangentkit.studies.settings import command_line, configure, field_docs
+from tangentkit.studies.trials.fields import check_field
 
 HEAVY = {"torch", "scipy", "sklearn", "matplotlib", "zarr", "pandas", "numpy"}
 
@@ -56,3 +60,60 @@ def test_trials_are_plain_can_travel_and_are_told_apart(name, scale):
     for trial in (trials[0], trials[-1]):
         assert pickle.loads(pickle.dumps(trial)) == trial
         assert trial.function.__module__.startswith("tangentkit.studies.")
+
+
+MAY_BE_EMPTY = {
+    "compared": "more sizes, beside those that are compared anyway",
+    "whole": "kernels of all images, beside those of some",
+}
+"""Field -> why a list of nothing is allowed."""
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_no_study_takes_empty_lists_repeats_and_numbers_that_are_none(name):
+    study = find(name)
+    config = study.load().SCALES["quick"]
+    hints = get_type_hints(type(config))
+    numbers = [field for field, hint in hints.items() if float in (hint, *get_args(hint))]
+    lists = [field.name for field in fields(config) if isinstance(getattr(config, field.name), tuple)]
+    bad = [(field, text) for field in numbers for text in ("nan", "inf", "-1", "1,nan")]
+    bad += [(field, "") for field in lists if field not in MAY_BE_EMPTY]
+    bad += [("seeds", "0,0"), ("seeds", "0,0-3"), ("seeds", "-1")]
+    for field, text in bad:
+        with pytest.raises(InputError):
+            asked_trials(study, configure(study, "quick", {field: text}))
+    for field in set(lists) & set(MAY_BE_EMPTY):
+        assert getattr(configure(study, "quick", {field: ""}), field) == ()
+
+
+@pytest.mark.parametrize("name", STUDIES)
+def test_every_scale_holds_what_its_fields_may_hold(name):
+    for config in find(name).load().SCALES.values():
+        for field in fields(config):
+            check_field(field.name, getattr(config, field.name))
+
+
+@pytest.mark.parametrize(
+    ("name", "field", "text"),
+    [
+        ("tangent-rank", "shift", "0"),
+        ("tangent-rank", "shift", "28"),
+        ("tangent-rank", "samples", "60001"),
+        ("tangent-rank", "data", "cola"),
+        ("width-gap", "harder", "function-f1"),
+        ("output-trajectories", "watched", "99999999"),
+        ("layer-pca", "train", "50001"),
+        ("spectral-theory", "rate", "0"),
+        ("spectral-theory", "samples", "100"),
+        ("spectral-theory", "width-share", "0.001"),
+        ("kernel-bounds", "functions", "f4"),
+        ("logistic-regression", "moments", "0,10,4000"),
+        ("binary-solver", "digit", "10"),
+        ("finetune-spectra", "momentum", "1"),
+        ("eigenfunctions", "indices", "8,8"),
+    ],
+)
+def test_what_would_make_every_trial_fail_is_refused_before(name, field, text):
+    study = find(name)
+    with pytest.raises((InputError, UnknownNameError)):
+        asked_trials(study, configure(study, "quick", {field: text}))

@@ -28,7 +28,7 @@ class Config:
     """Not used
     either."""
     loud: bool = False
-    names: tuple[str, ...] = ()
+    names: tuple[str, ...] = ("penny",)
     """Not used."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """One repeat for each."""

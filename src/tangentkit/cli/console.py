@@ -1,5 +1,6 @@
 """What the commands print: rows, progress bars, errors in one line."""
 
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -54,6 +55,16 @@ class _Lines:
         if done == total:
             say(f"{stage}: done in {time.monotonic() - start:.1f} s")
             del self._started[stage]  # the next study has one of the same name
+
+
+@contextmanager
+def ended_like_ctrl_c() -> Iterator[None]:
+    """SIGTERM, by which batch systems end jobs, leaves things as Ctrl-C does: no lock, and folders that say so."""
+    previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)
 
 
 def exit_code(error: Exception) -> int | None:

@@ -64,6 +64,7 @@ def explain(
             shows every kernel whole.
         as_json: print one JSON object.
     """
+    from tangentkit.core.files.safe import as_path
     from tangentkit.machines import KernelGLM
     from tangentkit.surrogate import Surrogate, audit
     from tangentkit.surrogate.explanation import explanation
@@ -71,6 +72,7 @@ def explain(
 
     width = width_of_mlp(width, model)
     dim = only_for("--kernel sketched", "--dim", dim, 4096, applies=kernel == "sketched")
+    only_for("pictures of a folder", "--size", size, None, applies=as_path(data).is_dir())
     known, asked, names = _samples(data, train, test, size, seed)
     network = build_model(model, known, width=width, seed=seed, weights=weights, dtype="float32")
     with progress_bars() as progress:
@@ -117,6 +119,12 @@ def _samples(
         if number < 1:
             raise InputError(f"bad {option}", expected="1 sample or more", got=number)
     where = as_path(data)
+    if (entry := data_sets.SETS.get(data)) and "test" not in entry.splits and not where.exists():
+        raise InputError(
+            f"{data} has no training and test images",
+            expected=f"one of {', '.join(one.name for one in data_sets.SETS.values() if one.shape)}, or your own",
+            got=entry.title,
+        )
     if not where.exists() and where.suffix.lower() not in KINDS:
         known, asked = (
             data_sets.load(data, split, limit=n, seed=seed) for split, n in (("train", train), ("test", test))

@@ -6,17 +6,14 @@ of tensors, data from the registry. No file can bring code along.
 
 import json
 import math
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from tangentkit.cli.console import say
+from tangentkit.cli.console import ended_like_ctrl_c, say
 from tangentkit.cli.engines import parse_engine
 from tangentkit.cli.options import only_for, width_of_mlp
 from tangentkit.cli.own_model import own_model
@@ -118,7 +115,7 @@ def gram(
             say(f"broke the lock of {store}")
         start = time.monotonic()
         shown = True if sys.stderr.isatty() else ProgressLines()
-        with _ended_like_ctrl_c():
+        with ended_like_ctrl_c():
             compute_gram(chosen, x, store=store, engine=who, tile=cost.tiling, progress=shown, repair=repair)
             open_gram(store).verify(progress=shown)
         record["seconds"] = time.monotonic() - start
@@ -202,16 +199,6 @@ def build_kernel(
         "nngp": lambda: InfiniteKernel(model, "nngp", memory=size),
     }
     return kinds[kind]()
-
-
-@contextmanager
-def _ended_like_ctrl_c() -> Iterator[None]:
-    """SIGTERM, by which batch systems end jobs, leaves no lock behind either: the next job may run elsewhere."""
-    previous = signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous or signal.SIG_DFL)
 
 
 class ProgressLines:

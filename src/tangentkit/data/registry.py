@@ -4,7 +4,7 @@ Plain Python: the table can be listed without importing torch.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 EMBEDDED = Path(__file__).parent / "embedded"
@@ -64,6 +64,10 @@ class Entry:
     """Folders outside the roots where a package of the system, or tangentkit itself, keeps the files."""
     origin: str = ""
     """For sets without files: where the numbers come from."""
+    shape: tuple[int, ...] = ()
+    """Channels, height and width of an image; empty for what is none."""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """Split -> number of images, to be known before they are read."""
     unpacker: str = ""
     """A script that may lie beside a packed copy and writes the files from it: `python SCRIPT TARGET`."""
 
@@ -201,6 +205,8 @@ _ENTRIES = (
         size="1.3 MB",
         splits=_IMAGE_SPLITS,
         classes=_GARMENTS,
+        shape=(1, 28, 28),
+        counts={"train": 2_000, "test": 1_000},
         editions=(_FASHION_MINI,),
         standing=(EMBEDDED,),
     ),
@@ -212,6 +218,8 @@ _ENTRIES = (
         size="-",
         splits=("train", "test", "all"),
         classes=_DIGITS,
+        shape=(1, 8, 8),
+        counts={"train": 1_200, "test": 597, "all": 1_797},
         note="the split into 1,200 + 597 is balanced and fixed by tangentkit; scikit-learn has none",
         origin="inside scikit-learn",
     ),
@@ -223,6 +231,8 @@ _ENTRIES = (
         size="11 MB",
         splits=_IMAGE_SPLITS,
         classes=_DIGITS,
+        shape=(1, 28, 28),
+        counts={"train": 60_000, "test": 10_000},
         editions=(_MNIST,),
     ),
     Entry(
@@ -233,6 +243,8 @@ _ENTRIES = (
         size="31 MB",
         splits=_IMAGE_SPLITS,
         classes=_GARMENTS,
+        shape=(1, 28, 28),
+        counts={"train": 60_000, "test": 10_000},
         editions=(_FASHION,),
         standing=(Path("/usr/share/datasets/fashion-mnist"),),
     ),
@@ -244,6 +256,8 @@ _ENTRIES = (
         size="170 MB",
         splits=_IMAGE_SPLITS,
         classes=_OBJECTS,
+        shape=(3, 32, 32),
+        counts={"train": 50_000, "test": 10_000},
         editions=(_CIFAR,),
         unpacker="unpack_cifar10.py",
     ),
@@ -255,6 +269,8 @@ _ENTRIES = (
         size="170 MB",
         splits=_IMAGE_SPLITS,
         classes=("classes 5-9", "classes 0-4"),
+        shape=(3, 32, 32),
+        counts={"train": 50_000, "test": 10_000},
         note="all ten classes in two groups; airplane against automobile is cifar10 with classes=[0, 1]",
         editions=(_CIFAR,),
         unpacker="unpack_cifar10.py",

@@ -162,7 +162,8 @@ class Claim:
         if self.over != SEEDS:
             return f"there are no more {self.over}, but {self.larger} may decide it"
         if len(self.values) < 2:
-            return f"one seed decides nothing: {FEW_SEEDS} seeds show the spread, and how many more it takes"
+            words = "one seed decides nothing" if self.values else "no seed has a value"
+            return f"{words}: {FEW_SEEDS} seeds show the spread, and how many more it takes"
         seeds = self._seeds_counted
         if seeds is not None and seeds <= MOST_SEEDS:
             return f"about {seeds} seeds would decide it if mean and spread stay as they are"

@@ -35,7 +35,8 @@ from tangentkit.core.files.seals import seal, unseal
 from tangentkit.core.progress import Progress, silent
 from tangentkit.studies.earlier_run import EARLIER, read_earlier
 from tangentkit.studies.environment import Environment
-from tangentkit.studies.registry import find
+from tangentkit.studies.registry import STUDIES, find
+from tangentkit.studies.settings import configure, read_fields
 from tangentkit.studies.trials.plain import MALFORMED, from_plain, to_plain
 from tangentkit.studies.trials.store import TrialStore
 from tangentkit.studies.trials.study import FILE_NAME, Study
@@ -48,6 +49,8 @@ STATUS, CONFIG, ENVIRONMENT = "status.json", "config.json", "environment.json"
 TRIALS = "trials"
 FILE = re.compile(rf"({FILE_NAME.pattern}/)?{FILE_NAME.pattern}")
 """The name of a file of a run: in its folder, or in one below."""
+KEY = re.compile(f"[0-9a-f]{{{KEY_DIGITS}}}")
+"""Of a trial."""
 
 
 def new_folder(name: str, scale: str, *, root: Path = Path("runs")) -> Path:
@@ -113,6 +116,11 @@ def load_run(folder: Path) -> Run:
     return _load(folder, read_status(folder))
 
 
+def holds_studies(folder: Path) -> bool:
+    """Whether a folder is that of `run all`: it has folders of studies, with their runs."""
+    return any((folder / name / STATUS).is_file() for name in STUDIES)
+
+
 def damaged_files(folder: Path) -> list[str]:
     """The files of a run that are missing, or not as they were written.
 
@@ -150,13 +158,14 @@ def _sources(known: Mapping[str, Any]) -> list[str]:
 
 def _load(folder: Path, known: Mapping[str, Any]) -> Run:
     sources = _sources(known)
-    if not sources:
+    if ENVIRONMENT not in sources:
         raise InputError(
             f"the run in {folder} has no result",
             expected="a finished run",
             got=f"status {known['state']!r}",
             hint=f"tangentkit run --resume {folder}",
         )
+    study, scale, config, keys = read_config(folder)
     for name in sources:
         if (found := digest(folder / name)) != known["files"][name]:
             raise DataError(
@@ -165,7 +174,6 @@ def _load(folder: Path, known: Mapping[str, Any]) -> Run:
                 got="no such file" if found is None else "other bytes",
                 hint=f"tangentkit run --resume {folder} does again what is damaged",
             )
-    study, scale, config, keys = read_config(folder)
     try:
         environment = from_plain(Environment, read_json(folder / ENVIRONMENT), {})
         records = TrialStore(folder / TRIALS).records(keys)
@@ -179,19 +187,49 @@ def read_config(folder: Path) -> tuple[Study, str, Any, list[str]]:
     """Study, scale, config and keys of the trials of a folder.
 
     Raises:
-        DataError: they cannot be read, or are of another version of the study.
+        DataError: they are not as they were written, or are of another version of the study.
     """
+    path = folder / CONFIG
+    expected = read_status(folder)["files"].get(CONFIG) if (folder / STATUS).exists() else None
+    hint = (
+        f"tangentkit run STUDY --scale SCALE --resume {folder}, with the fields given anew: {folder / ENVIRONMENT} "
+        "has the command, and finished trials are not done again"
+    )
     try:
-        asked = read_json(folder / CONFIG)
-        study, scale = find(asked["study"]), asked["scale"]
-        kind = type(study.load().SCALES[scale])
-        keys = from_plain(list[str], asked["trials"], {})
-        if not all(re.fullmatch(f"[0-9a-f]{{{KEY_DIGITS}}}", key) for key in keys):
-            raise ValueError("a key that no trial has")
+        if expected is not None and digest(path) != expected:
+            raise DataError(
+                f"{path} is damaged",
+                expected=f"the file as it was written, by its SHA-256 in {STATUS}",
+                got="other bytes" if path.exists() else "no such file",
+            )
+        asked = read_json(path)
+        if not isinstance(asked, dict) or not {"study", "scale", "fields", "trials"} <= set(asked):
+            raise DataError(
+                f"{path} is damaged", expected="study, scale, fields and trials", got="something else"
+            )
+        study = find(asked["study"])
+        config = configure(study, asked["scale"], {})
         # Fields that came into the study after the run have their defaults, by which it is as it was.
-        return study, scale, from_plain(kind, to_plain(kind(), {}) | asked["fields"], {}), keys
+        return study, asked["scale"], read_fields(type(config), asked["fields"]), _keys(asked["trials"])
+    except DataError as error:
+        raise DataError(error.problem, expected=error.expected, got=error.got, hint=hint) from error
+    except InputError as error:
+        raise DataError(
+            f"{path} is damaged, or of another version of the study", got=error, hint=hint
+        ) from error
     except (UnknownNameError, *MALFORMED) as error:
-        raise DataError(f"the files in {folder} are of another version of the study", got=error) from error
+        raise DataError(f"{path} is of another version of the study", got=error, hint=hint) from error
+
+
+def _keys(plain: Any) -> list[str]:
+    """The keys of trials.
+
+    Raises:
+        InputError: there is something else among them.
+    """
+    if isinstance(plain, list) and all(isinstance(key, str) and KEY.fullmatch(key) for key in plain):
+        return plain
+    raise InputError("bad trials", expected="the keys of trials", got="something else")
 
 
 def read_status(folder: Path) -> dict[str, Any]:
@@ -207,7 +245,7 @@ def read_status(folder: Path) -> dict[str, Any]:
         raise InputError(
             f"{folder} is not the folder of a run",
             expected=f"a folder with {STATUS}",
-            hint="tangentkit run NAME",
+            hint=f"tangentkit run all --resume {folder}" if holds_studies(folder) else "tangentkit run NAME",
         )
     known = unseal(raw) or {}
     files = known.get("files")
@@ -276,7 +314,7 @@ def keep_status(folder: Path, files: Mapping[str, str] | None = None) -> Iterato
     say("running")
     try:
         yield sealed
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, and what SIGTERM is in the command
         say("interrupted")
         raise
     except BaseException as error:

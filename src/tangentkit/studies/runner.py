@@ -6,7 +6,7 @@ Whatever ends a run, a lost worker, Ctrl-C or kill -9, loses the running trials 
 import time
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from tangentkit.core.files.safe import as_path, remove_partial_files, write_json
 from tangentkit.core.progress import Progress, silent
 from tangentkit.studies.earlier_run import EARLIER, EarlierRun, read_earlier, write_earlier
 from tangentkit.studies.environment import here, peak_bytes
+from tangentkit.studies.registry import find
 from tangentkit.studies.run_folder import (
     CONFIG,
     ENVIRONMENT,
@@ -26,10 +27,12 @@ from tangentkit.studies.run_folder import (
     read_status,
 )
 from tangentkit.studies.settings import command_line, configure, override
+from tangentkit.studies.trials.data import check_data
+from tangentkit.studies.trials.fields import check_field
 from tangentkit.studies.trials.plain import from_plain, to_plain
 from tangentkit.studies.trials.store import TrialStore
 from tangentkit.studies.trials.study import Study
-from tangentkit.studies.trials.trial import Trial, perform
+from tangentkit.studies.trials.trial import Trial, message, perform
 from tangentkit.studies.write_up import Run, write_report
 
 
@@ -61,8 +64,8 @@ def execute(
     code = study.load()
     # As it will be read again: whole numbers of a field of floats are floats, here and when it goes on.
     config = from_plain(type(config), to_plain(config, {}), {})
+    wanted = asked_trials(study, config)
     with keep_status(folder) as sealed:
-        wanted = {trial.key: trial for trial in code.trials(config)}
         environment = here(command_line(study, scale, config))
         asked = {
             "study": study.name,
@@ -71,6 +74,7 @@ def execute(
             "trials": list(wanted),
         }
         write_json(folder / CONFIG, asked)
+        sealed(CONFIG)
         write_json(folder / ENVIRONMENT, to_plain(environment, {}))
         start = time.perf_counter()
         store = TrialStore(folder / TRIALS)
@@ -79,13 +83,7 @@ def execute(
         write_json(folder / ENVIRONMENT, to_plain(environment, {}))
         records = store.records(wanted)
         if not records:
-            label, error = next(iter(records.failures.items()))
-            raise InputError(
-                f"every trial of {study.name} failed",
-                expected="at least one that ends well",
-                got=f"{len(wanted)} failures; the first, {label}: {error.strip().splitlines()[-1]}",
-                hint=f"{folder / TRIALS} has their tracebacks",
-            )
+            raise _all_failed(study, records.failures, folder)
         sources = [CONFIG, ENVIRONMENT, *(f"{TRIALS}/{path.name}" for path in store.files(wanted))]
         earlier = read_earlier(folder)
         sealed(*sources, *([EARLIER] if earlier else []))
@@ -98,6 +96,7 @@ def resume(
     folder: Path,
     texts: Mapping[str, str] | None = None,
     *,
+    name: str | None = None,
     scale: str | None = None,
     engine: Engine | None = None,
     progress: Progress = silent,
@@ -107,25 +106,59 @@ def resume(
     Args:
         folder: of a run that ended, in whatever way.
         texts: fields to change, as in `override`; trials that both have are not done again.
+        name: of the study that the folder must hold; with a scale it stands in for a config that is damaged: fields
+            are then those of the scale, but for the texts.
         scale: another scale, with the fields that it has; by default that of the folder.
         engine: who does the trials.
         progress: how many are done.
 
     Raises:
-        InputError: the folder is not that of a run.
-        DataError: its config is damaged, or of another version of the study.
-        UnknownNameError: there is no such scale or field.
+        InputError: the folder is not that of a run, or that of another study.
+        DataError: its config is damaged, or of another version of the study, and name and scale are not given.
+        UnknownNameError: there is no such study, scale or field.
     """
     folder = as_path(folder)
     read_status(folder)
     remove_partial_files(folder)
-    study, before, config, _ = read_config(folder)
+    try:
+        study, before, config, _ = read_config(folder)
+    except DataError:
+        if name is None or scale is None:
+            raise
+        study, before = find(name), scale
+        config = configure(study, scale, {})
+    if name not in (None, study.name):
+        raise InputError(f"{folder} holds a run of another study", expected=name, got=study.name)
     if scale not in (None, before):
         _keep_verdicts(folder)
     config = (
         override(config, texts or {}) if scale in (None, before) else configure(study, scale, texts or {})
     )
     return execute(study, config, folder, scale=scale or before, engine=engine, progress=progress)
+
+
+def asked_trials(study: Study, config: Any) -> dict[str, Trial]:
+    """Key -> trial, of all that a config asks for; nothing that would make all of them fail is let through.
+
+    Raises:
+        InputError: a field cannot hold its value, or there are no data or models for it.
+        UnknownNameError: a field names what is not known.
+    """
+    for field in fields(config):
+        check_field(field.name, getattr(config, field.name))
+    trials = study.load().trials(config)
+    check_data(trials)
+    return {trial.key: trial for trial in trials}
+
+
+def _all_failed(study: Study, failures: Mapping[str, str], folder: Path) -> InputError:
+    label, error = next(iter(failures.items()))
+    return InputError(
+        f"every trial of {study.name} failed",
+        expected="at least one that ends well",
+        got=f"{len(failures)} failures; the first, {label}: {message(error)}. "
+        f"Their tracebacks are in {folder / TRIALS}",
+    )
 
 
 def _keep_verdicts(folder: Path) -> None:

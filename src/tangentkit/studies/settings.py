@@ -16,12 +16,12 @@ from itertools import pairwise
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.studies.trials.fields import check_field, option
+from tangentkit.studies.trials.plain import MALFORMED, from_plain
 from tangentkit.studies.trials.study import Study
 
 C = TypeVar("C")
 
-FROM_ZERO = ("seeds", "moments", "digit", "shift", "pretrained", "sentences")
-"""Fields of whole numbers in which 0 has a meaning; all others are sizes and counts, at least 1."""
 MOST_NUMBERS = 100_000
 """Of a range: more would fill the memory before any trial is done."""
 WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -32,7 +32,7 @@ def override(config: C, texts: Mapping[str, str]) -> C:
 
     Raises:
         UnknownNameError: there is no such field; the message shows the nearest.
-        InputError: a value is not of the field's type, a size is below 1, or the config refuses it.
+        InputError: a value is not of the field's type, nothing that the field can hold, or the config refuses it.
 
     Example:
         >>> @dataclasses.dataclass(frozen=True)
@@ -49,7 +49,7 @@ def override(config: C, texts: Mapping[str, str]) -> C:
         if name not in hints:
             raise UnknownNameError("field", written, [field.replace("_", "-") for field in hints])
         values[name] = parse(text, hints[name], name=name)
-        _check_whole_numbers(name, values[name])
+        check_field(name, values[name])
     return dataclasses.replace(config, **values)  # pyright: ignore[reportArgumentType]
 
 
@@ -65,6 +65,38 @@ def configure(study: Study, scale: str, texts: Mapping[str, str]) -> Any:
     return override(scales[scale], texts)
 
 
+def read_fields(kind: type[C], plain: Any) -> C:
+    """The config from the JSON values of its fields; one that is missing, as it came later, has its default.
+
+    Raises:
+        InputError: a value is not of its field's type, nothing that the field can hold, or the config refuses it.
+        ValueError: there is a field that the config does not have.
+
+    Example:
+        >>> @dataclasses.dataclass(frozen=True)
+        ... class Config:
+        ...     seeds: tuple[int, ...] = (0,)
+        ...     learning_rate: float = 1e-3
+        >>> read_fields(Config, {"seeds": [1, 2]})
+        Config(seeds=(1, 2), learning_rate=0.001)
+    """
+    hints = get_type_hints(kind)
+    if not isinstance(plain, dict):
+        raise InputError("bad fields", expected="name and value of each", got=repr(plain))
+    if unknown := set(plain) - {field.name for field in dataclasses.fields(kind)}:  # pyright: ignore[reportArgumentType]
+        raise ValueError(f"fields that it does not have: {', '.join(sorted(unknown))}")
+    values = {}
+    for name, value in plain.items():
+        try:
+            values[name] = from_plain(hints[name], value, {})
+        except MALFORMED as error:
+            raise InputError(
+                f"bad value of {name}", expected=_in_words(hints[name]), got=repr(value)
+            ) from error
+        check_field(name, values[name])
+    return kind(**values)
+
+
 def command_line(study: Study, scale: str, config: Any) -> str:
     """The command that runs a config.
 
@@ -76,7 +108,7 @@ def command_line(study: Study, scale: str, config: Any) -> str:
     """
     words = ["tangentkit", "run", study.name, "--scale", scale]
     for name, value in changes(config, study.load().SCALES[scale]).items():
-        words += [f"--{_dashed(name)}", written(value)]
+        words += [option(name), written(value)]
     return shlex.join(words)
 
 
@@ -107,13 +139,13 @@ def parse(text: str, hint: Any, *, name: str) -> Any:
         return tuple(parse(item, args[0], name=name) for item in items)
     if origin is Literal:
         if text not in args:
-            raise UnknownNameError(f"value of --{_dashed(name)}", text, args)
+            raise UnknownNameError(f"value of {option(name)}", text, args)
         return text
     try:
         return WORDS[text.lower()] if hint is bool else hint(text)
     except (KeyError, ValueError):
         expected = {int: "an integer", float: "a number", bool: "true or false"}[hint]
-        raise InputError(f"bad value for --{_dashed(name)}", expected=expected, got=repr(text)) from None
+        raise InputError(f"bad value for {option(name)}", expected=expected, got=repr(text)) from None
 
 
 def written(value: Any) -> str:
@@ -169,14 +201,6 @@ def field_rows(configs: Sequence[Any]) -> list[tuple[str, ...]]:
     ]
 
 
-def _check_whole_numbers(name: str, value: Any) -> None:
-    least = 0 if name in FROM_ZERO else 1
-    items = value if isinstance(value, tuple) else (value,)
-    small = [item for item in items if type(item) is int and item < least]
-    if small:
-        raise InputError(f"bad value for --{_dashed(name)}", expected=f"at least {least}", got=small[0])
-
-
 def _numbers(item: str) -> list[str]:
     """The integers of `3-5` as texts; anything else as it is.
 
@@ -205,6 +229,13 @@ def _ranges(values: tuple[int, ...]) -> str:
         else:
             runs.append([value])
     return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 2 else ",".join(map(str, run)) for run in runs)
+
+
+def _in_words(hint: Any) -> str:
+    """An annotation, such as `int` or `tuple[float, ...]`."""
+    return (
+        hint.__name__ if isinstance(hint, type) and not get_args(hint) else str(hint).replace("typing.", "")
+    )
 
 
 def _hints(config: Any) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from tangentkit.studies.settings import command_line, field_docs, written
 from tangentkit.studies.trials.plain import MALFORMED
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import DataCard, Result, Study
+from tangentkit.studies.trials.trial import message
 
 REPORT, NUMBERS = "report.html", "trials.csv"
 
@@ -96,7 +97,8 @@ def page(run: Run, *, files: Sequence[str] = ()) -> Page:
         stand_ins=tuple(result.stand_ins),
         notes=(*_failed(run.records), *result.notes),
         command=run.environment.command,
-        command_with=run.command_with,
+        # After failures the seeds that were asked for come first: more of them are no remedy.
+        command_with=None if run.records.failures else run.command_with,
         files=tuple(files),
         settings=settings,
         facts={
@@ -110,7 +112,7 @@ def page(run: Run, *, files: Sequence[str] = ()) -> Page:
 def _failed(records: Records) -> list[str]:
     """A note on every trial that failed."""
     return [
-        f"A trial failed and is left out ({label}): {error.strip().splitlines()[-1]}."
+        f"A trial failed and is left out ({label}): {message(error)}."
         for label, error in records.failures.items()
     ]
 

@@ -106,7 +106,7 @@ def test_published_numbers_stand_beside_ours():
 def test_bad_settings_are_refused_before_any_work(fields):
     with pytest.raises(InputError, match="too small"):
         Config(**fields)
-    with pytest.raises(UnknownNameError, match="unknown case"):
+    with pytest.raises(UnknownNameError, match="unknown value of --cases"):
         Config(cases=("lenett",))
 
 

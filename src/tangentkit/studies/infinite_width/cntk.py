@@ -27,6 +27,7 @@ from tangentkit.models.inits import standard_normal
 from tangentkit.studies.infinite_width.cntk_result import KINDS
 from tangentkit.studies.infinite_width.cntk_result import result as result
 from tangentkit.studies.trials.data import cards, drawn, first_here
+from tangentkit.studies.trials.fields import check_rising
 from tangentkit.studies.trials.kept_folder import kept_folder
 from tangentkit.studies.trials.trial import Trial, same_records, sweep
 
@@ -67,8 +68,7 @@ class Config:
     """One choice of images and one draw of finite networks for each."""
 
     def __post_init__(self) -> None:
-        if self.pixels < 1:
-            raise InputError("bad side of images", expected="1 or more pixels", got=self.pixels)
+        check_rising("widths", self.widths, least=1)
         if self.train in self.compared:
             raise InputError(
                 "bad number of images to compare with", expected="others than train", got=self.train

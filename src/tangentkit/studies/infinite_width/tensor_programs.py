@@ -18,6 +18,7 @@ from tangentkit.core.seeds import Key
 from tangentkit.infinite import InfiniteKernel, Program, convolutional, feedforward, recurrent, residual
 from tangentkit.infinite.programs.program import Vector
 from tangentkit.studies.infinite_width.tensor_programs_result import report
+from tangentkit.studies.trials.fields import check_rising
 from tangentkit.studies.trials.per_seed import missing_trials
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
@@ -51,6 +52,9 @@ class Config:
     """Runs of each program at each width, for each seed."""
     seeds: tuple[int, ...] = tuple(range(10))
     """Two samples, and runs of all programs on them, for each."""
+
+    def __post_init__(self) -> None:
+        check_rising("widths", self.widths)
 
 
 SCALES = {

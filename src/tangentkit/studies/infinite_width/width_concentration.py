@@ -22,6 +22,7 @@ from tangentkit.machines import KernelRegression, max_learning_rate
 from tangentkit.models import arora_mlp
 from tangentkit.models.layers import Scale
 from tangentkit.report import Claim, Column, Dots, Figure, Lines, Measured, Series, StandIn, Table
+from tangentkit.studies.trials.fields import check_rising
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -53,6 +54,11 @@ class Config:
     """Learning rates to try, in units of 1 / λ_max(K/n)."""
     seeds: tuple[int, ...] = tuple(range(10))
     """One draw of points and networks for each."""
+
+    def __post_init__(self) -> None:
+        check_rising("widths", self.widths)
+        check_rising("trained_widths", self.trained_widths)
+        check_rising("rates", self.rates, least=1)
 
 
 SCALES = {

@@ -21,6 +21,7 @@ from tangentkit.models import alexnet, lecun_normal, pytorch_default
 from tangentkit.studies.linearization.alexnet_gap_result import result as result
 from tangentkit.studies.linearization.width_gap import accuracy
 from tangentkit.studies.trials.data import cards, drawn, first_here
+from tangentkit.studies.trials.fields import check_rising
 from tangentkit.studies.trials.own_files import content
 from tangentkit.studies.trials.study import DataCard
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -66,8 +67,7 @@ class Config:
     """Each has its own images (of a data set), initialization and mini-batches."""
 
     def __post_init__(self) -> None:
-        if list(self.widths) != sorted(set(self.widths)) or len(self.widths) < 2:
-            raise InputError("bad widths", expected="at least two, rising", got=self.widths)
+        check_rising("widths", self.widths)
         if len(self.linear_rates) != 2 or self.linear_rates[0] <= self.linear_rates[1]:
             raise InputError("bad linear_rates", expected="a higher and a lower one", got=self.linear_rates)
         if self.size < 63:

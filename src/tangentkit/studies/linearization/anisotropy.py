@@ -26,6 +26,7 @@ from tangentkit.models import lecun_normal, lenet5, mlp, resnet18
 from tangentkit.studies.linearization.anisotropy_result import DRAWN, NETWORKS
 from tangentkit.studies.linearization.anisotropy_result import result as result
 from tangentkit.studies.linearization.eigenspace import sign_accuracy
+from tangentkit.studies.trials.fields import check_known, check_rising
 from tangentkit.studies.trials.pairs import train_pair
 from tangentkit.studies.trials.trial import Trial, sweep
 
@@ -66,13 +67,10 @@ class Config:
 
     def __post_init__(self) -> None:
         most = self.size**2
-        rising = len(self.indices) > 1 and list(self.indices) == sorted(set(self.indices))
-        if not rising or min(self.indices) < 1 or max(self.indices) > most:
-            raise InputError(
-                "bad indices", expected=f"two or more, rising, from 1 to {most}", got=self.indices
-            )
-        if not set(self.trained) <= set(NETWORKS):
-            raise InputError("bad trained", expected=f"some of {', '.join(NETWORKS)}", got=self.trained)
+        check_rising("indices", self.indices)
+        if not 1 <= self.indices[0] <= self.indices[-1] <= most:
+            raise InputError("bad indices", expected=f"rising, from 1 to {most}", got=self.indices)
+        check_known("trained", self.trained, NETWORKS)
 
 
 SCALES = {

@@ -22,6 +22,7 @@ from tangentkit.models import lenet
 from tangentkit.studies.linearization.binary_solver_result import result as result
 from tangentkit.studies.linearization.images import drawn_images
 from tangentkit.studies.trials.data import cards, first_here
+from tangentkit.studies.trials.fields import check_rising
 from tangentkit.studies.trials.pairs import train_pair
 from tangentkit.studies.trials.trial import Trial, sweep
 
@@ -57,11 +58,10 @@ class Config:
     """Each has its own images, initialization and mini-batches."""
 
     def __post_init__(self) -> None:
-        if self.shift < 1:
-            raise InputError("bad shift", expected="at least 1: plain images are there too", got=self.shift)
-        for name, values in (("widths", self.widths), ("curve", self.curve)):
-            if list(values) != sorted(set(values)) or len(values) < 2:
-                raise InputError(f"bad {name}", expected="at least two, rising", got=values)
+        check_rising("widths", self.widths)
+        check_rising("curve", self.curve)
+        if not 0 <= self.digit <= 9:
+            raise InputError("bad digit", expected="from 0 to 9", got=self.digit)
 
 
 SCALES = {

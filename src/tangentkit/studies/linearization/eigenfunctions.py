@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from tangentkit import TangentKernel, gram, spectrum, target_alignment
 from tangentkit.core.errors import InputError, NumericalError
 from tangentkit.core.seeds import Key
+from tangentkit.data.registry import SETS
 from tangentkit.linearized import History, LinearDecay, Training
 from tangentkit.studies.linearization.eigenfunctions_result import result as result
 from tangentkit.studies.linearization.eigenspace import HALF, weigh
@@ -21,6 +22,7 @@ from tangentkit.studies.linearization.eigenspace import eigenspace as _space
 from tangentkit.studies.linearization.eigenspace import sign_accuracy as _accuracy
 from tangentkit.studies.linearization.eigenspace import start as _start
 from tangentkit.studies.trials.data import cards, first_here
+from tangentkit.studies.trials.fields import check_known, check_rising
 from tangentkit.studies.trials.pairs import Pair, train_pair
 from tangentkit.studies.trials.trial import Trial, sweep
 
@@ -61,10 +63,11 @@ class Config:
 
     def __post_init__(self) -> None:
         most = self.train + self.test
-        if (
-            list(self.indices) != sorted(set(self.indices))
-            or not 1 <= self.indices[0] <= self.indices[-1] <= most
-        ):
+        check_rising("indices", self.indices, least=1)
+        check_known("fallback", (self.fallback,), SETS)
+        if self.watched > most:
+            raise InputError("bad watched", expected=f"at most {most}", got=self.watched)
+        if not 1 <= self.indices[0] <= self.indices[-1] <= most:
             raise InputError("bad indices", expected=f"rising, from 1 to {most}", got=self.indices)
         if not 1 <= self.energy_top <= self.energy_samples <= self.train:
             raise InputError(

@@ -209,8 +209,9 @@ def _answer(learned: Records) -> str:
         some = rows.where(index=index)
         return f"{some.mean('test_network'):.0f} / {some.mean('test_linearized'):.0f} at j = {index}"
 
+    ends = {case: (min(rows.by("index")), max(rows.by("index"))) for case, rows in learned.by("case").items()}
     parts = "; ".join(
-        f"{case}: {', '.join(at(rows, index) for index in (min(rows.by('index')), max(rows.by('index'))))}"
+        f"{case}: {', '.join(at(rows, index) for index in dict.fromkeys(ends[case]))}"
         for case, rows in learned.by("case").items()
     )
     return f"Test accuracy of network / linearization in percent on the signs of eigenfunctions. {parts}."

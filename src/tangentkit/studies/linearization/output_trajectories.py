@@ -22,6 +22,7 @@ from tangentkit.studies.linearization.images import drawn_images
 from tangentkit.studies.linearization.output_trajectories_result import SHOWN
 from tangentkit.studies.linearization.output_trajectories_result import result as result
 from tangentkit.studies.trials.data import cards, first_here
+from tangentkit.studies.trials.fields import check_rising
 from tangentkit.studies.trials.trial import Trial, sweep
 
 
@@ -47,8 +48,7 @@ class Config:
     """Each has its own images, initialization and mini-batches."""
 
     def __post_init__(self) -> None:
-        if list(self.widths) != sorted(set(self.widths)) or len(self.widths) < 2:
-            raise InputError("bad widths", expected="at least two, rising", got=self.widths)
+        check_rising("widths", self.widths)
         if self.watched < SHOWN:
             raise InputError("bad watched", expected=f"at least {SHOWN} images", got=self.watched)
 

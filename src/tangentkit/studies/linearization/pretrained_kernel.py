@@ -20,6 +20,7 @@ from tangentkit.studies.linearization.eigenspace import HALF, eigenspace, sign_a
 from tangentkit.studies.linearization.pretrained_kernel_result import CLASSES, NETWORKS
 from tangentkit.studies.linearization.pretrained_kernel_result import result as result
 from tangentkit.studies.trials.data import cards, first_here
+from tangentkit.studies.trials.fields import check_known, check_rising
 from tangentkit.studies.trials.trial import Trial, same_records, sweep
 
 
@@ -52,11 +53,10 @@ class Config:
 
     def __post_init__(self) -> None:
         most = self.train + self.test
-        rising = list(self.indices) == sorted(set(self.indices)) and bool(self.indices)
-        if not rising or not 1 <= self.indices[0] <= self.indices[-1] <= most:
+        check_rising("indices", self.indices, least=1)
+        if not 1 <= self.indices[0] <= self.indices[-1] <= most:
             raise InputError("bad indices", expected=f"rising, from 1 to {most}", got=self.indices)
-        if not self.networks or not set(self.networks) <= set(NETWORKS):
-            raise InputError("bad networks", expected=f"some of {', '.join(NETWORKS)}", got=self.networks)
+        check_known("networks", self.networks, NETWORKS)
 
 
 SCALES = {

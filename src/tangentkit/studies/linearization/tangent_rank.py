@@ -12,13 +12,13 @@ import numpy as np
 import torch
 
 from tangentkit import TangentKernel, gram, spectrum
-from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
 from tangentkit.linalg import effective_rank
 from tangentkit.models import lenet
 from tangentkit.report import Claim, Column, Figure, Lines, Measured, Series, StandIn, Table
 from tangentkit.studies.linearization.images import drawn_images, in_words
 from tangentkit.studies.trials.data import cards, first_here
+from tangentkit.studies.trials.fields import check_rising
 from tangentkit.studies.trials.per_seed import missing_trials, needing, whole_seeds
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
@@ -47,10 +47,7 @@ class Config:
     """Each has its own images and its own initialization."""
 
     def __post_init__(self) -> None:
-        if self.shift < 1:
-            raise InputError("bad shift", expected="at least 1: plain images are there too", got=self.shift)
-        if list(self.widths) != sorted(set(self.widths)) or len(self.widths) < 2:
-            raise InputError("bad widths", expected="at least two, rising", got=self.widths)
+        check_rising("widths", self.widths)
 
 
 SCALES = {

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from tangentkit.core.errors import InputError, NumericalError
+from tangentkit.core.errors import NumericalError
 from tangentkit.core.seeds import Key
 from tangentkit.data.dataset import Data
 from tangentkit.linearized import ConstantRate, StepDecay, Training
@@ -18,6 +18,7 @@ from tangentkit.models import lenet
 from tangentkit.report import Claim, Column, Figure, Lines, Measured, Series, StandIn, Table
 from tangentkit.studies.linearization.images import drawn_images, in_words
 from tangentkit.studies.trials.data import cards, first_here
+from tangentkit.studies.trials.fields import check_rising
 from tangentkit.studies.trials.pairs import train_pair
 from tangentkit.studies.trials.per_seed import mean_over_tasks, missing_trials, whole_seeds
 from tangentkit.studies.trials.published import is_same, of_data
@@ -62,8 +63,7 @@ class Config:
     """Each has its own images, initialization and mini-batches."""
 
     def __post_init__(self) -> None:
-        if list(self.widths) != sorted(set(self.widths)) or len(self.widths) < 2:
-            raise InputError("bad widths", expected="at least two, rising", got=self.widths)
+        check_rising("widths", self.widths)
 
 
 SCALES = {

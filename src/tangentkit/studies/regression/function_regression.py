@@ -15,12 +15,14 @@ from torch import Tensor, nn
 from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
 from tangentkit.data.dataset import Data
+from tangentkit.data.synthetic import FUNCTIONS
 from tangentkit.empirical import ConjugateKernel, TangentKernel
 from tangentkit.linearized import Training, train
 from tangentkit.machines import KernelRegression
 from tangentkit.models import mlp
 from tangentkit.report import Boxes, Claim, Column, Figure, Lines, Measured, Series, StandIn, Table
 from tangentkit.studies.trials.data import cards, whole
+from tangentkit.studies.trials.fields import check_known
 from tangentkit.studies.trials.per_seed import mean_over_tasks
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
@@ -54,6 +56,7 @@ class Config:
     """One network for each, with each function."""
 
     def __post_init__(self) -> None:
+        check_known("functions", self.functions, FUNCTIONS)
         if sorted({0, self.epochs, *self.moments}) != list(self.moments):
             raise InputError(
                 "bad moments", expected=f"increasing, from 0 to epochs = {self.epochs}", got=self.moments

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from tangentkit.core.seeds import Key
 from tangentkit.data.dataset import Data
+from tangentkit.data.synthetic import BOUNDARIES, FUNCTIONS
 from tangentkit.empirical import ConjugateKernel, TangentKernel
 from tangentkit.linearized import Stop, Training, train
 from tangentkit.machines import KernelLogistic, KernelRegression
@@ -24,6 +25,7 @@ from tangentkit.studies.regression.function_regression import ACTIVATIONS, dista
 from tangentkit.studies.regression.kernel_bounds_result import report
 from tangentkit.studies.regression.logistic_regression import LOG_ODDS, measured
 from tangentkit.studies.trials.data import cards, whole
+from tangentkit.studies.trials.fields import check_known
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -59,6 +61,10 @@ class Config:
     """Of the kernel logistic regressions, at most."""
     seeds: tuple[int, ...] = tuple(range(100))
     """One network for each, with each function and boundary."""
+
+    def __post_init__(self) -> None:
+        check_known("functions", self.functions, FUNCTIONS)
+        check_known("boundaries", self.boundaries, BOUNDARIES)
 
 
 SCALES = {

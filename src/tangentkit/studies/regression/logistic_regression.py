@@ -15,8 +15,10 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
+from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
 from tangentkit.data.dataset import Data
+from tangentkit.data.synthetic import BOUNDARIES
 from tangentkit.empirical import TangentKernel
 from tangentkit.linearized import Training, train
 from tangentkit.machines import KernelLogistic
@@ -24,6 +26,7 @@ from tangentkit.models import mlp
 from tangentkit.report import Boxes, Claim, Column, Lines, Measured, Series, StandIn, Table
 from tangentkit.studies.regression.function_regression import ACTIVATIONS
 from tangentkit.studies.trials.data import cards, whole
+from tangentkit.studies.trials.fields import check_known, check_rising
 from tangentkit.studies.trials.per_seed import mean_over_tasks
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
@@ -62,6 +65,16 @@ class Config:
     """Of the kernel regressions, at most: without a ridge the optimum of separable data is at infinity."""
     seeds: tuple[int, ...] = tuple(range(100))
     """One network for each, with each boundary."""
+
+    def __post_init__(self) -> None:
+        check_known("boundaries", self.boundaries, BOUNDARIES)
+        check_rising("moments", self.moments)
+        if self.moments[-1] > self.epochs:
+            raise InputError(
+                "bad moments", expected=f"rising, up to the {self.epochs} epochs", got=self.moments
+            )
+        if self.accuracy > 1:
+            raise InputError("bad accuracy", expected="a share, at most 1", got=self.accuracy)
 
 
 SCALES = {

@@ -17,7 +17,7 @@ from tangentkit.core.errors import DataError, InputError
 from tangentkit.core.seeds import Key
 from tangentkit.models.checkpoints import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, load_cifar_resnet
 from tangentkit.studies.representations.layer_pca_report import report
-from tangentkit.studies.trials.data import cards, drawn, first_here
+from tangentkit.studies.trials.data import cards, check_images, drawn, first_here
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -69,6 +69,7 @@ SCALES = {
 def trials(config: Config) -> list[Trial]:
     """One for each network and seed, once data and networks are known to be here."""
     first_here((DATA,))
+    check_images(DATA, train=config.train, test=config.test)
     for depth in config.depths:
         try:
             load_cifar_resnet(depth)

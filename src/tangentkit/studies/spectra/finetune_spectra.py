@@ -70,6 +70,8 @@ class Config:
     def __post_init__(self) -> None:
         if not 2 <= self.probe <= self.tweets:
             raise InputError("bad probe", expected=f"from 2 to the {self.tweets} tweets", got=self.probe)
+        if not 0 <= self.momentum < 1:
+            raise InputError("bad momentum", expected="from 0, below 1", got=self.momentum)
 
 
 SCALES = {

@@ -23,6 +23,7 @@ from tangentkit.linearized import Stop, Training, train
 from tangentkit.models import normalized_tanh, two_layer
 from tangentkit.studies.spectra.spectral_evolution import NOISE, evolve
 from tangentkit.studies.spectra.spectral_theory_result import report
+from tangentkit.studies.trials.fields import check_rising
 from tangentkit.studies.trials.per_seed import missing_trials
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
@@ -66,6 +67,15 @@ class Config:
     """One teacher, one data set and one network for each."""
 
     def __post_init__(self) -> None:
+        check_rising("samples", self.samples)
+        if self.draws > 1000:
+            raise InputError("bad draws", expected="at most 1,000", got=self.draws)
+        if min(self.size(min(*self.samples, self.trained)).values()) < 1:
+            raise InputError(
+                "bad width_share or input_share",
+                expected="a hidden unit and an input, or more, at the least n",
+                got=(self.width_share, self.input_share),
+            )
         if not 1 <= self.moment <= self.steps or self.steps < 2:
             raise InputError(
                 "bad moment or steps",

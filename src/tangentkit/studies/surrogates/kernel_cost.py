@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
 from tangentkit.empirical import TangentKernel
 from tangentkit.models import lenet
 from tangentkit.report import Claim, Column, Lines, Measured, Series, StandIn, Table
 from tangentkit.sketch import SketchedTangentKernel
 from tangentkit.studies.trials.data import cards, drawn, first_here
+from tangentkit.studies.trials.fields import check_rising
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial, sweep
@@ -51,8 +51,7 @@ class Config:
     """One network and one choice of images for each."""
 
     def __post_init__(self) -> None:
-        if len(self.samples) < 2 or list(self.samples) != sorted(set(self.samples)):
-            raise InputError("bad samples", expected="two or more growing numbers", got=self.samples)
+        check_rising("samples", self.samples)
 
 
 SCALES = {

@@ -25,7 +25,7 @@ from tangentkit.models import CIFAR_RESNET_MEAN, CIFAR_RESNET_STD, load_cifar_re
 from tangentkit.sketch import SketchedTangentKernel
 from tangentkit.studies.surrogates.pretrained_report import report
 from tangentkit.studies.surrogates.surrogate_cases import KERNELS
-from tangentkit.studies.trials.data import cards, drawn, first_here, whole
+from tangentkit.studies.trials.data import cards, check_images, drawn, first_here, whole
 from tangentkit.studies.trials.kept_folder import kept_folder
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
@@ -105,6 +105,8 @@ SCALES = {
 def trials(config: Config) -> list[Trial]:
     """One for each ResNet, kernel and seed; one for each tuned text model."""
     first_here(("cifar10",))
+    train, test = max(config.train, config.dear_train), max(config.test, config.dear_test)
+    check_images("cifar10", train=max(train, config.exact), test=max(test, config.exact))
     fixed = {"dim": config.dim, "ridge": config.ridge}
     compared = tuple(name for name in KERNELS if not name.startswith("trNTK"))
     cheap = {"depth": config.resnets, "kernel": CHEAP, "seed": config.seeds}

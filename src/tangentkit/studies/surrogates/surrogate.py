@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from tangentkit.core.errors import InputError, UnknownNameError
+from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
 from tangentkit.data.dataset import Data
 from tangentkit.linalg import as_operator
@@ -22,6 +22,7 @@ from tangentkit.studies.surrogates.kernel_matrices import Matrices, kernel_matri
 from tangentkit.studies.surrogates.surrogate_cases import CASES
 from tangentkit.studies.surrogates.surrogate_report import report
 from tangentkit.studies.trials.data import cards, drawn, first_here
+from tangentkit.studies.trials.fields import check_known
 from tangentkit.studies.trials.records import Records
 from tangentkit.studies.trials.study import Result
 from tangentkit.studies.trials.trial import Trial
@@ -60,9 +61,7 @@ class Config:
     """One network of each kind, with its own images, for each."""
 
     def __post_init__(self) -> None:
-        for case in self.cases:
-            if case not in CASES:
-                raise UnknownNameError("case", case, CASES)
+        check_known("cases", self.cases, CASES)
         if min(self.train, self.test) < 20 or not self.passes > 0:
             raise InputError(
                 "too small",

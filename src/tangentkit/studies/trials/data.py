@@ -1,6 +1,7 @@
 """The data of trials: the best set that is here, loaded once for each process, with its papers."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from functools import cache
 from typing import Any
@@ -9,7 +10,16 @@ from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
 from tangentkit.data import is_here, load
 from tangentkit.data.dataset import Data
+from tangentkit.data.registry import SETS
 from tangentkit.studies.trials.study import DataCard
+from tangentkit.studies.trials.trial import Trial
+
+DRAWN = {
+    "train": ("train", "samples", "train_samples", "images"),
+    "test": ("test", "watched", "test_samples"),
+    "shift": ("shift",),
+}
+"""What is asked of a data set -> the settings of trials that say how much of it."""
 
 
 def first_here(names: Sequence[str]) -> str:
@@ -25,12 +35,59 @@ def first_here(names: Sequence[str]) -> str:
     for name in names:
         if is_here(name):
             return name
+    if not names:
+        raise InputError("no data for this study", expected="the name of a data set", got="none")
     raise InputError(
         "no data for this study",
         expected=f"one of {', '.join(names)}",
         got="none on this machine",
         hint="tangentkit data list says how to get them",
     )
+
+
+def check_data(trials: Iterable[Trial]) -> None:
+    """Refuses trials whose setting `data` names no images, or fewer or smaller ones than they ask for.
+
+    They would all fail, some of them only after hours.
+
+    Raises:
+        InputError: with what the data set has.
+    """
+    asked: dict[str, Counter[str]] = {}
+    for trial in trials:
+        name = trial.settings.get("data")
+        if isinstance(name, str) and name in SETS:  # else there are none, or pictures of the user's own
+            most = asked.setdefault(name, Counter())
+            for what, names in DRAWN.items():
+                numbers = (trial.settings.get(one) for one in names)
+                most[what] = max(most[what], *(n for n in numbers if isinstance(n, int)), 0)
+    for name, most in asked.items():
+        check_images(name, **most)
+
+
+def check_images(name: str, *, train: int = 0, test: int = 0, shift: int = 0) -> None:
+    """Refuses a data set that is not of images, or has fewer or smaller ones than are asked for.
+
+    Raises:
+        InputError: with what it has.
+
+    Example:
+        >>> check_images("mnist", shift=28)
+        Traceback (most recent call last):
+        tangentkit.core.errors.InputError: bad value for --shift: expected less than the 28 pixels of mnist, got 28
+    """
+    entry = SETS[name]
+    if not entry.shape:
+        names = ", ".join(one.name for one in SETS.values() if one.shape)
+        raise InputError("no data for this study", expected=f"images: one of {names}", got=name)
+    for split, number in (("train", train), ("test", test)):
+        if number > entry.counts[split]:
+            words = f"at most the {entry.counts[split]:,} {split} images of {name}"
+            raise InputError("no data for this study", expected=words, got=f"{number:,}")
+    if shift >= (side := min(entry.shape[1:])):
+        raise InputError(
+            "bad value for --shift", expected=f"less than the {side} pixels of {name}", got=shift
+        )
 
 
 @cache

@@ -16,6 +16,8 @@ from tangentkit.core.errors import InputError
 
 NOT_FINITE = ("nan", "inf", "-inf")
 """Numbers that JSON has not, as they are written."""
+CONTAINERS = {tuple: list, list: list, dict: dict}
+"""What holds several values -> what JSON has for it."""
 MALFORMED = (AttributeError, KeyError, OverflowError, TypeError, ValueError)
 """What `from_plain` and `restored` raise for values of another kind."""
 
@@ -75,6 +77,8 @@ def from_plain(hint: Any, plain: Any, arrays: dict[str, np.ndarray]) -> Any:
         if fields != set(plain):
             raise ValueError(f"fields {sorted(fields)} against {sorted(plain)}")
         return hint(**{name: from_plain(hints[name], plain[name], arrays) for name in fields})
+    if origin in CONTAINERS and type(plain) is not CONTAINERS[origin]:
+        raise TypeError(f"{plain!r} is not a {hint}")  # a text, too, has items
     if origin is tuple and args[1:] == (...,):
         return tuple(from_plain(args[0], item, arrays) for item in plain)
     if origin is tuple:
@@ -87,7 +91,7 @@ def from_plain(hint: Any, plain: Any, arrays: dict[str, np.ndarray]) -> Any:
         return None if plain is None else from_plain(_without_none(hint), plain, arrays)
     if origin is Literal and plain in args:
         return plain
-    if hint is float:
+    if hint is float and (type(plain) in (int, float) or plain in NOT_FINITE):
         return float(plain)
     if hint in (int, bool, str) and type(plain) is hint:
         return plain

@@ -31,6 +31,8 @@ HEAD_SIZE = 64
 AT_ONCE = 64
 """Sentences of one pass."""
 PROBLEM = "no model for this study"
+MOST_TOKENS = 4096
+"""Of a sentence: more than any has, and padding to far more would fill the memory."""
 UNLIKE = ("happy morning", "sad morning")
 """Sentences that differ in their first word: a model must tell them apart."""
 
@@ -44,6 +46,8 @@ def check_model(name: str, pooling: Pooling, length: int) -> None:
         InputError: transformers or a part of the model is missing, or it is of no use here; with what to do.
     """
     _check_installed(name)
+    if length > MOST_TOKENS:
+        raise InputError("bad value for --length", expected=f"at most {MOST_TOKENS:,} tokens", got=length)
     other = f"--model {MINILM}"
     with _refused(
         name,

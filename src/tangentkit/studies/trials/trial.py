@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
-from itertools import product
+from itertools import dropwhile, product
 from typing import Any, TypeVar
 
 from tangentkit.core.errors import InputError
@@ -106,6 +106,19 @@ def same_records(code: str) -> Callable[[F], F]:
 def label(settings: Mapping[str, Any]) -> str:
     """The settings of the trial in words."""
     return ", ".join(f"{name} {value}" for name, value in settings.items())
+
+
+def message(error: str) -> str:
+    r"""Kind and message of an error, all lines of it, without the traceback before.
+
+    Example:
+        >>> message('Traceback (most recent call last):\n  File "x"\n    f()\nValueError: one\n  two')
+        'ValueError: one two'
+    """
+    lines = error.strip().splitlines()
+    frames = [i for i, line in enumerate(lines) if line.startswith('  File "')]
+    below = lines[frames[-1] + 1 :] if frames else lines
+    return " ".join(line.strip() for line in dropwhile(lambda line: line.startswith(" "), below))
 
 
 @dataclass(frozen=True, eq=False)
