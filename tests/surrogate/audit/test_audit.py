@@ -344,7 +344,12 @@ def test_the_page_shows_pictures_escapes_and_is_silent_about_what_was_not_found(
 def test_clean_data_make_a_page_that_says_so(tmp_path):
     found = tk.audit(plain(), groups(100, seed=1))
     assert not found.flags, found
-    assert "Nothing was flagged." in found.report(tmp_path / "page.html").read_text()
+    page = found.report(tmp_path / "page.html").read_text()
+    assert "Nothing was flagged" in page
+    assert f"labels in doubt: {len(found.doubtful)}" in page
+    clean = replace(found, doubtful=()).report(tmp_path / "clean.html").read_text()
+    assert "Nothing was flagged." in clean
+    assert "in doubt" not in clean
 
 
 def test_sentences_call_samples_by_their_names():

@@ -160,9 +160,7 @@ class Audit:
             title="What is wrong with these data",
             source="tk.audit",
             question="Which samples are mislabeled, duplicated, poisoned, outlying or underrepresented?",
-            answer=f"{self!r}.".removeprefix("Audit(").replace(").", ".")
-            if self.flags or self.doubtful
-            else "Nothing was flagged.",
+            answer=self._answer(),
             terms={kind: KINDS[kind] for kind in self.counts},
             tables=({"found": self.table()} if kinds else {}) | kinds | doubtful,
             figures=figures,
@@ -179,6 +177,12 @@ class Audit:
                 **{f"not looked for: {kind}": why for kind, why in self.not_looked_for.items()},
             },
         )
+
+    def _answer(self) -> str:
+        if self.flags:
+            return repr(self).removeprefix("Audit(").removesuffix(")") + "."
+        doubt = counted(len(self.doubtful), "label")
+        return f"Nothing was flagged; {doubt} in doubt." if self.doubtful else "Nothing was flagged."
 
     def report(self, path: str | Path) -> Path:
         """Writes the page to a file and returns its path."""
