@@ -89,7 +89,7 @@ def test_a_seed_means_the_same_features_for_ever(sketch):
 
 def test_what_auto_chooses_is_part_of_the_contract():
     # With other constants "auto" would give other features of the same seed.
-    assert (choice.TRANSFORM, choice.COUNT) == (350.0, 100.0)
+    assert (choice.TRANSFORM, choice.BLOCK, choice.COUNT) == (350.0, 8.0, 100.0)
     model = nn.Sequential(nn.Conv2d(2, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 30 * 30, 3))
     methods = SketchedTangentKernel(model, 64).plan(torch.randn(2, 2, 32, 32)).methods
     # Many positions of a small weight, and one of a large weight.

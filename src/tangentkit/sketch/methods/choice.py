@@ -8,9 +8,12 @@ from tangentkit.empirical.trust.profile import Profile
 TRANSFORM = 350.0
 """FLOPs of a matrix product in the time that a coordinate of one pair of placements takes: twice placing and
 transforming, and the product."""
+BLOCK = 8.0
+"""Coordinates in the time that beginning a block takes, where two hundred samples share it: sketches of few
+coordinates have many blocks."""
 COUNT = 100.0
-"""FLOPs of a matrix product in the time that making an entry of an explicit gradient and adding it twice takes. Both
-decide what "auto" does, so they are part of the seed contract."""
+"""FLOPs of a matrix product in the time that making an entry of an explicit gradient and adding it twice takes. All
+three decide what "auto" does, so they are part of the seed contract."""
 
 EXPLICIT = ("count", "gaussian", "rademacher")
 METHODS = ("auto", "tensor", "hybrid", *EXPLICIT)
@@ -40,7 +43,7 @@ def _by_factors(sketch: str, size: Size, r: int, dim: int) -> bool:
 def tensor_cost(size: Size, r: int, dim: int) -> float:
     """Of the TensorSketch of a sample in r directions, in FLOPs of a matrix product."""
     blocks = -(-size.p // dim) * (r * -(-size.q // dim) if size.q > dim else -(-r // (dim // size.q)))
-    return TRANSFORM * 2 * dim * size.h * size.s * blocks
+    return TRANSFORM * 2 * (dim * size.s + BLOCK) * size.h * blocks
 
 
 def count_cost(size: Size, r: int) -> float:

@@ -62,6 +62,10 @@ class Config:
     """Channels of their finite networks."""
     many: tuple[int, ...] = (100, 300)
     """Training images of their own size for the kernels without pooling."""
+    most: tuple[int, ...] = ()
+    """More of them than `many`, with the first `most_seeds` seeds alone: the work goes with their square."""
+    most_seeds: int = 3
+    """Seeds of these."""
     many_depth: int = 2
     """Layers of these."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
@@ -83,7 +87,8 @@ SCALES = {
         depths=(1, 2, 3),
         widths=(16, 64, 256),
         compared=(1_000, 2_000),
-        many=(300, 1_000, 2_000),
+        many=(300, 1_000, 2_000, 5_000),
+        most=(10_000,),
     ),
     "full": Config(
         pixels=32,
@@ -102,6 +107,7 @@ def trials(config: Config) -> list[Trial]:
     small = {"data": names, "depth": config.depths, "seed": config.seeds}
     fixed = {"pixels": config.pixels, "test": config.test}
     many = {"kind": KINDS[:2], "data": names, "train": config.many, "seed": config.seeds}
+    most = {**many, "train": config.most, "seed": config.seeds[: config.most_seeds]}
     compared = {"data": names[1:], "train": config.compared, "seed": config.seeds}
     deep = {"depth": config.compared_depth, **fixed}
     more = (
@@ -117,6 +123,7 @@ def trials(config: Config) -> list[Trial]:
         *_finite(config.widths, small, train=config.train, **fixed),
         *more,
         *sweep(exact, many, depth=config.many_depth, pixels=0, test=config.test),
+        *(sweep(exact, most, depth=config.many_depth, pixels=0, test=config.test) if config.most else []),
     ]
 
 

@@ -215,7 +215,7 @@ def _own_size(config: "Config", many: Records, names: Sequence[str]) -> Table:
     first, second = KINDS[:2]
     lines = []
     for data in names:
-        for train in config.many:
+        for train in config.own_sizes:
             own = many.where(data=data, train=train)
             scores = {kind: own.where(kind=kind).column("accuracy") for kind in (first, second)}
             ahead = own.paired("accuracy", "kind", second, first)
@@ -250,7 +250,7 @@ def _fewer_seeds(config: "Config", many: Records, names: Sequence[str]) -> str:
     """Which numbers of images have not all seeds, for a caption; nothing where all have."""
     wanted = len(config.seeds)
     fewer = []
-    for train in config.many:
+    for train in config.own_sizes:
         counts = [len(many.where(train=train, data=data, kind=kind)) for data in names for kind in KINDS[:2]]
         if min(counts) < wanted:
             ends = " to ".join(str(count) for count in dict.fromkeys((min(counts), max(counts))))

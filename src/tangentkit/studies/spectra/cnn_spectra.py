@@ -69,7 +69,7 @@ SMALL: dict[str, Any] = {"pool": 2, "adam_rate": 3e-3, "batch": 32}
 SCALES = {
     # 200 test images: Fashion-MNIST as it comes with tangentkit has no more of two classes.
     "quick": Config(images=300, test=200, width=2, gd_epochs=200, epochs=120, **SMALL),
-    "evening": Config(images=600, test=1000, width=4, gd_epochs=400, epochs=160, **SMALL),
+    "evening": Config(images=600, test=1000, width=4, gd_epochs=3_000, epochs=160, **SMALL),
     "full": Config(),
 }
 

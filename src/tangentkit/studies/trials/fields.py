@@ -13,7 +13,7 @@ from tangentkit.core.errors import InputError, UnknownNameError
 FROM_ZERO = ("seeds", "moments", "digit", "pretrained", "sentences", "ridge", "other_ridge", "ridges", "cutoff",
              "momentum")  # fmt: skip
 """Fields of numbers in which 0 has a meaning, such as none at all; all others are sizes, counts and rates."""
-MAY_BE_EMPTY = ("data", "compared", "whole")
+MAY_BE_EMPTY = ("data", "compared", "most", "whole")
 """Lists that may be empty: there is a folder in the place of `data`, and the others are trials beside the usual ones.
 Where data are needed, `first_here` refuses none."""
 MAY_REPEAT = ("hidden", "samples", "widths", "inputs", "large_rates")
