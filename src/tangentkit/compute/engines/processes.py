@@ -16,6 +16,8 @@ from tangentkit.core.errors import InputError
 
 LIVES = 3
 """Processes that an item may end."""
+PATIENCE = 10.0
+"""Seconds that a process with nothing left to do has to clean up after itself."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class Processes:
         """
         waiting, deaths = deque(enumerate(items)), Counter[int]()
         crew: dict[Connection, _Worker[Item]] = {}
+        retired: list[_Worker[Item]] = []
         try:
             while waiting or crew:
                 while waiting and len(crew) < (self.n or _cores()):
@@ -66,10 +69,14 @@ class Processes:
                         worker.send(waiting.popleft())
                     else:
                         del crew[worker.connection]
-                        worker.end()
+                        worker.retire()
+                        retired.append(worker)
                     yield result
         finally:
             for worker in crew.values():
+                worker.end()
+            for worker in retired:
+                worker.process.join(PATIENCE)
                 worker.end()
 
 
@@ -107,6 +114,10 @@ class _Worker(Generic[Item]):
         if not well:
             raise result
         return result
+
+    def retire(self) -> None:
+        """Tells the process that nothing more will come: it ends by itself, and gives back what it holds."""
+        self.connection.close()
 
     def end(self) -> None:
         """Ends the process, whatever it does."""
