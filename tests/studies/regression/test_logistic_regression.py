@@ -11,6 +11,7 @@ from torch import nn
 from tangentkit.core.seeds import Key
 from tangentkit.models import mlp
 from tangentkit.studies.regression import logistic_regression as study
+from tangentkit.studies.regression.logistic_regression_result import METHODS
 from tangentkit.studies.trials.data import whole
 from tangentkit.studies.trials.records import Records
 
@@ -24,7 +25,7 @@ def scores(epoch, loss, accuracy):
         **{
             name: [{"loss": loss[name], "accuracy": accuracy[name], "converged": True}]
             * (1 if name == "NN" else 2)
-            for name in study.METHODS
+            for name in METHODS
         },
     }
 
