@@ -64,6 +64,7 @@ def test_trials_are_plain_can_travel_and_are_told_apart(name, scale):
 
 MAY_BE_EMPTY = {
     "compared": "more sizes, beside those that are compared anyway",
+    "most": "larger sizes, with fewer seeds than the others",
     "whole": "kernels of all images, beside those of some",
 }
 """Field -> why a list of nothing is allowed."""
@@ -96,6 +97,7 @@ def test_every_scale_holds_what_its_fields_may_hold(name):
 @pytest.mark.parametrize(
     ("name", "field", "text"),
     [
+        ("binary-solver", "shift", "0"),
         ("tangent-rank", "shift", "0"),
         ("tangent-rank", "shift", "28"),
         ("tangent-rank", "samples", "60001"),

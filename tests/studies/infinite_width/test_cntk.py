@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from infinite.dense_route import cntk
+from tangentkit.core.errors import InputError
 from tangentkit.core.seeds import Key
 from tangentkit.infinite import InfiniteKernel
 from tangentkit.report import image
@@ -84,6 +85,16 @@ def test_all_kinds_are_compared_on_more_images_of_pictures():
     assert {trial.settings["data"] for trial in more} == {"fashion-mini"}
     assert len(more) == 5
     assert not {trial.key for trial in more} & {trial.key for trial in study.trials(TINY)}
+
+
+def test_the_largest_sizes_take_the_first_seeds_alone():
+    config = replace(TINY, seeds=(3, 1, 2), most=(40,), most_seeds=2)
+    largest = [trial.settings for trial in study.trials(config) if trial.settings["train"] == 40]
+    assert sorted({settings["seed"] for settings in largest}) == [1, 3]
+    assert {settings["pixels"] for settings in largest} == {0}
+    assert config.own_sizes == (*TINY.many, 40)
+    with pytest.raises(InputError, match="bad most"):
+        replace(TINY, most=TINY.many[:1])
 
 
 def test_losses_and_gains_are_means_over_depths():

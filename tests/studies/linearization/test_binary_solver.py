@@ -184,11 +184,6 @@ def test_divergence_fails_the_trial():
         compare(**{**trials(TINY)[-1].settings, "learning_rate": 1e30})
 
 
-def test_images_must_be_shifted():
-    with pytest.raises(InputError, match="bad shift"):
-        dataclasses.replace(TINY, shift=0)
-
-
 @pytest.mark.parametrize("name", ["widths", "curve"])
 def test_widths_and_samples_must_rise(name):
     with pytest.raises(InputError, match=f"bad {name}"):

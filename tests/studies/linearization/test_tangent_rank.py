@@ -110,11 +110,6 @@ def test_singular_values_are_those_of_the_jacobian_row_by_row():
     )
 
 
-def test_images_must_be_shifted():
-    with pytest.raises(InputError, match="bad shift"):
-        Config(shift=0)
-
-
 def test_widths_must_rise():
     with pytest.raises(InputError, match="bad widths"):
         Config(widths=(2, 1))

@@ -71,7 +71,14 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     """One choice of images and one draw of finite networks for each."""
 
+    @property
+    def own_sizes(self) -> tuple[int, ...]:
+        """All numbers of training images of their own size."""
+        return (*self.many, *self.most)
+
     def __post_init__(self) -> None:
+        if set(self.many) & set(self.most):
+            raise InputError("bad most", expected=f"other numbers than in many: {self.many}", got=self.most)
         check_rising("widths", self.widths, least=1)
         if self.train in self.compared:
             raise InputError(
