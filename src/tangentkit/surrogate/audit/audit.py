@@ -59,9 +59,9 @@ def audit(
     Of each kind as many samples are flagged as leave the expected share of false flags at `level`: by Benjamini and
     Hochberg's rule where there are p-values, by the mean of the probabilities where there are these. The laws are
     stated in `tangentkit.surrogate.audit`; they hold for the features of a network that has not learned the
-    wrong labels by heart. Labels that a probe contradicts, but that may as well be right and rare as wrong, are no
-    flags: where all samples lie equally far from the border of their class, nothing tells these apart. They are in
-    `.doubtful`, the least likely first.
+    wrong labels by heart. Labels to which the probe finds another class four times likelier, but that may as well be
+    right and rare as wrong, are no flags: where all samples lie equally far from the border of their class, nothing
+    tells these apart. They are in `.doubtful`, the least likely first.
 
     Args:
         model: in evaluation mode where that matters.

@@ -27,8 +27,8 @@ SENTENCES = 3
 LETTERS = 160
 """Of a sentence."""
 DOUBT = (
-    "A probe that has not seen these samples takes another class for likelier. Whether their labels are wrong, or "
-    "right and rare, it cannot tell at the level of {level:.0%}: look at them."
+    "To a probe that has not seen these samples another class is four times likelier. Whether their labels are "
+    "wrong, or right and rare, it cannot tell at the level of {level:.0%}: look at them."
 )
 
 
@@ -54,8 +54,8 @@ class Audit:
     label_noise: float | None = None
     """The share of labels that are random, as estimated; None where labels were not looked at."""
     doubtful: tuple[Flag, ...] = ()
-    """Labels in doubt: a probe takes another class for likelier, but whether they are wrong or rare is not told.
-    Their score is the probability of a wrong label; the highest comes first."""
+    """Labels in doubt: to a probe another class is four times likelier, but whether they are wrong or rare is not
+    told. Their score is the probability of a wrong label; the highest comes first."""
     not_looked_for: dict[str, str] = field(default_factory=dict)
     """Kind -> why it could not be looked for."""
     source: SampleSource | None = None

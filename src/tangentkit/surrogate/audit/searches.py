@@ -37,6 +37,8 @@ SHOWN = 10
 """Neighbors whose labels are told."""
 NEAREST = 3
 """Neighbors that are near to every sample but an outlying one."""
+DOUBT = 4.0
+"""How many times likelier another class is, where a label is in doubt."""
 FEW = 50
 """Samples below which no law of distances is fitted."""
 
@@ -182,7 +184,8 @@ def mislabels(case: Case, noise: LabelNoise, known: Bool[np.ndarray, " n"]) -> F
     rows = {int(number): row for row, number in enumerate(np.flatnonzero(known))}
     chosen = flagged(shares, case.level)
     assert case.evidence.labels is not None
-    contradicted = np.flatnonzero(known)[noise.probabilities.argmax(1) != case.evidence.labels[known]]
+    given = noise.probabilities[np.arange(len(rows)), case.evidence.labels[known]]
+    contradicted = np.flatnonzero(known)[noise.probabilities.max(1) > DOUBT * given]
     doubtful = sorted(set(contradicted.tolist()) - set(chosen), key=lambda number: chances[number])
     flags = tuple(_label_flag(case, noise, i, rows[i], float(1 - shares[i])) for i in chosen)
     others = tuple(_label_flag(case, noise, i, rows[i], float(1 - chances[i])) for i in doubtful)
