@@ -158,6 +158,7 @@ SCALES = {
     "norm": ((5,), lambda m, h: F.layer_norm(h, (5,), m.w)),
     "one more class": ((1,), lambda m, h: torch.cat([h, m.w.expand(len(h), 1)], 1)),
     "a mean over positions": ((5,), lambda m, h: (h[:, None] * m.w).expand(-1, 3, -1).mean(1)),
+    "shift, summed": ((5,), lambda m, h: (h + m.w).sum(1, keepdim=True)),
     "activation": ((5,), lambda m, h: F.prelu(h, m.w)),
 }
 

@@ -13,7 +13,7 @@ from tangentkit.empirical.activations.watching import watch, watching
 from tangentkit.empirical.passes.recording import AnotherGraphError, Recording, record
 from tangentkit.empirical.reading.graph import Graph, Use
 from tangentkit.empirical.reading.independence import spread
-from tangentkit.empirical.reading.weights_behind import mixing_behind
+from tangentkit.empirical.reading.weights_behind import behind, mixing_behind
 from tangentkit.empirical.rules.base import Matrix
 from tangentkit.empirical.structure import SMALL, Structure, learn_structure, trace
 from tangentkit.empirical.trust.verification import verified
@@ -86,9 +86,12 @@ def _found(function: ModelFunction, x: Batch, modules: dict[str, nn.Module]) -> 
         return _last_called(function, trial, modules)
     product, graph = _latest(recording), recording.graph
     name, made = calls[-1] if calls else (None, None)
-    if product is None or (made is not None and not _is_beyond(graph, product.node, made)):
-        if made in graph.nodes:
-            _check_last(flat, trial, graph, graph.nodes.index(made), f"layer {name!r}")
+    module = graph.nodes.index(made) if made in graph.nodes else None
+    if product is None or (
+        made is not None and (module is None or product.node not in behind(graph, module))
+    ):
+        if module is not None:
+            _check_last(flat, trial, graph, module, f"layer {name!r}")
         return name
     _check_last(flat, trial, graph, product.node, "the last product of a matrix with samples")
     structure = verified(flat, x, structure)
@@ -130,20 +133,6 @@ def _latest(recording: Recording) -> Use | None:
         if isinstance(recording.sites[use], Matrix) and recording.graph.nodes[use.node].name() != CONVOLUTION
     ]
     return max(products, key=lambda use: recording.graph.nodes[use.node]._sequence_nr(), default=None)
-
-
-def _is_beyond(graph: Graph, i: int, earlier: Node) -> bool:
-    """Whether node i works on what an earlier node gave."""
-    waiting, seen = [i], {i}
-    while waiting:
-        for edge in graph.edges[waiting.pop()]:
-            if edge is None or edge[0] in seen:
-                continue
-            if graph.nodes[edge[0]] is earlier:
-                return True
-            seen.add(edge[0])
-            waiting.append(edge[0])
-    return False
 
 
 def _node(output: object) -> Node | None:

@@ -12,6 +12,8 @@ ENTRYWISE = re.compile(
 )
 """Nodes that shift, scale or set beside each other what they get: with a weight as with a number."""
 REPEATS = re.compile("Expand|Repeat")
+FACTORS = re.compile(r"(Mul|Div|Addcmul|Addcdiv|\w*Norm)(Backward\d+)?")
+"""Those of them after which a sum is one of products; what was added stays a shift."""
 SUMS = re.compile(r"(Sum|Mean|Nansum)Backward\d+")
 
 
@@ -27,10 +29,10 @@ def mixing_behind(small: Graph, large: Graph, layer: int) -> str | None:
         layer: the node that made the layer's output.
     """
     weights = _weights(small, large)
-    behind = _behind(large, layer)
-    for i in sorted(behind):
+    later = behind(large, layer)
+    for i in sorted(later):
         edges = [edge for edge in large.edges[i] if edge is not None]
-        sides = [edge for edge in edges if edge[0] == layer or edge[0] in behind]
+        sides = [edge for edge in edges if edge[0] == layer or edge[0] in later]
         factors = [edge for edge in edges if weights[edge[0]]]
         if not sides or not factors:
             continue
@@ -42,6 +44,20 @@ def mixing_behind(small: Graph, large: Graph, layer: int) -> str | None:
         if not ENTRYWISE.fullmatch(name) or grown or _is_summed(large, i, factors):
             return re.sub(r"Backward\d+$", "", name)
     return None
+
+
+def behind(graph: Graph, node: int) -> set[int]:
+    """The nodes that work on what a node gave."""
+    users: dict[int, list[int]] = {}
+    for edge, found in graph.users.items():
+        if edge is not None:
+            users.setdefault(edge[0], []).extend(found)
+    later, waiting = set(), [node]
+    while waiting:
+        new = {user for user in users.get(waiting.pop(), ()) if user not in later}
+        later |= new
+        waiting.extend(new)
+    return later
 
 
 def _weights(small: Graph, large: Graph) -> list[bool]:
@@ -58,24 +74,10 @@ def _weights(small: Graph, large: Graph) -> list[bool]:
     return found
 
 
-def _behind(graph: Graph, layer: int) -> set[int]:
-    """The nodes that work on what a node gave."""
-    users: dict[int, list[int]] = {}
-    for i, edges in enumerate(graph.edges):
-        for edge in edges:
-            if edge is not None:
-                users.setdefault(edge[0], []).append(i)
-    found, waiting = set(), [layer]
-    while waiting:
-        for user in users.get(waiting.pop(), ()):
-            if user not in found:
-                found.add(user)
-                waiting.append(user)
-    return found
-
-
 def _is_summed(graph: Graph, product: int, factors: Sequence[tuple[int, int]]) -> bool:
     """Whether a product is summed over an axis along which one of its factors varies."""
+    if not FACTORS.fullmatch(graph.nodes[product].name()):
+        return False
     axes = len(graph.shapes(product)[0])
     varying = {
         axes - len(shape) + a
